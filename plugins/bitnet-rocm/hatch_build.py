@@ -11,10 +11,10 @@ PORTABLE = "bitnet_rocm/kernels/portable"
 
 
 class PortableKernels(BuildHookInterface):  # type: ignore[type-arg]  # of any builder
-    """An editable install finds them where they are."""
+    """Folder of the kernels in a checkout, where an editable install finds them."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called before each build. FileNotFoundError where the kernels are nowhere: a wheel needs them."""
+        """Prepare each build. Raises FileNotFoundError if the kernels, which a wheel needs, are missing."""
         beside = Path(self.root).parent / "bitnet-cuda/src/bitnet_cuda/kernels/portable"
         if version == "editable" or (Path(self.root) / "src" / PORTABLE).is_dir():
             return

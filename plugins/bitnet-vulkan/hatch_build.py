@@ -1,4 +1,4 @@
-"""Wheel build hook: SPIR-V is made again where the right glslang is installed, else the committed files go in."""
+"""Wheel build hook: rebuild the SPIR-V if the required glslang is installed, else package the committed files."""
 
 from __future__ import annotations
 

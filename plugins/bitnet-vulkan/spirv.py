@@ -13,9 +13,9 @@ from pathlib import Path
 
 KERNELS = Path(__file__).parent / "src" / "bitnet_vulkan" / "kernels"
 VERSION = "11:13.1.1"
-"""What the right glslangValidator calls itself."""
+"""Version string of the required glslangValidator."""
 _FLAGS = {"": (), ".sub": ("-DSUBGROUP",), ".dot": ("-DDOT",), ".sub.dot": ("-DSUBGROUP", "-DDOT"), ".matrix": ()}
-"""By the ending of a binary's name: the optional features that it needs are subgroups, dot products, matrices."""
+"""Compiler flags by the suffixes of a binary's name, which name the abilities that it needs."""
 _ENDINGS = {
     "argmax_advance_split": (".sub",),
     "attention_coop": (".matrix",),
@@ -45,18 +45,18 @@ _ENDINGS = {
     "rms_norm_quantize": ("", ".sub"),
     "rope_attention": (".sub",),
 }
-"""Of a source; "" alone where it is not named."""
+"""Suffixes of the binaries of a source; a source that is not listed has one binary without a suffix."""
 
 
 def variants() -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
-    """(GLSL source, SPIR-V file, extra compiler flags) of every binary."""
+    """Yield (GLSL source, SPIR-V file, extra compiler flags) of every binary."""
     for source in sorted(KERNELS.glob("*.comp")):
         for ending in _ENDINGS.get(source.stem, ("",)):
             yield source, KERNELS / f"{source.stem}{ending}.spv", _FLAGS[ending]
 
 
 def compiler() -> str | None:
-    """The glslangValidator of the right version, if it is installed."""
+    """Return the path of glslangValidator, None if the required version is not installed."""
     found = shutil.which("glslangValidator")
     if found is None:
         return None
@@ -65,7 +65,7 @@ def compiler() -> str | None:
 
 
 def build(target: Path) -> bool:
-    """Compile every binary into the folder `target`; False if the compiler is not installed.
+    """Compile every binary into the folder `target`. Returns False if the compiler is not installed.
 
     Raises RuntimeError with the compiler's log if a source does not compile.
     """

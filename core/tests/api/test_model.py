@@ -192,7 +192,7 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
         bitnet_core.load(None, "nosuch")
     with pytest.raises(UsageError, match="kv_dtype"):
         bitnet_core.load(None, "numpy", kv_dtype="f64")
-    with pytest.raises(UsageError, match="activation_group_size is 64"):
+    with pytest.raises(UsageError, match="activation_group_size must be one of 32, 128, not 64"):
         bitnet_core.load(None, "numpy", activation_group_size=64)
     with pytest.raises(UsageError, match="trained with one scale a row"):
         bitnet_core.load(None, "numpy", activation_group_size=128)

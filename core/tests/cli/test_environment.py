@@ -64,7 +64,7 @@ def keys() -> str:
 
 
 def left_out() -> set[str]:
-    found: set[str] = pytest.importorskip("bitnet_vulkan.describe").left_out()
+    found: set[str] = pytest.importorskip("bitnet_vulkan.abilities").disabled_abilities()
     return found
 
 

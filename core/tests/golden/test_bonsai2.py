@@ -16,6 +16,8 @@ import pytest
 from bitnet_core.api import Model
 from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.formats.open import open_model
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
@@ -152,6 +154,25 @@ def test_a_text_that_goes_on_begins_at_the_snapshot_of_the_one_before(model: Mod
             logits = fresh.engine.logits([*prompt, *tokens])[len(prompt) - 1 : -1, : fresh.config.tokens]
         chosen = logits[np.arange(len(tokens)), list(tokens)]
         assert (logits.max(axis=1) - chosen).max() <= 0.2  # an int8 code on the boundary, moved by a sum's order
+
+
+def test_a_prompt_of_whole_blocks_is_one_step_and_what_follows_begins_behind_it(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, counts = [11 * n % 300 for n in range(128)], []
+    step = Runner.prompt_step
+
+    def counted(self: Runner, scheduled: list[ScheduledTokens], *rest: Any) -> Any:
+        counts.append([len(one.tokens) for one in scheduled])
+        return step(self, scheduled, *rest)
+
+    monkeypatch.setattr(Runner, "prompt_step", counted)
+    hits = model.engine.figures()["prefix_hits"]
+    answer = greedy(model, prompt)
+    assert counts == [[128]]
+    greedy(model, [*prompt, *answer, 5])
+    assert model.engine.figures()["prefix_hits"] == hits + 128
+    assert counts == [[128], [len(answer) + 1]]
 
 
 def test_snapshots_make_room_for_newer_ones(model: Model) -> None:

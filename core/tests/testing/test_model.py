@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,13 +79,29 @@ def test_a_faulty_model_with_scales_of_blocks_is_rejected(
     assert ("must never be chosen" if fault is every_id else "the device chose") in verdict
 
 
-def test_a_device_whose_rows_differ_among_others_is_rejected(judge: Callable[..., str]) -> None:
-    """As numpy's do, by the order of its sums."""
+def test_a_device_whose_rows_differ_beside_others_is_rejected(
+    judge: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def together(a: Any, p: Any, c: Any) -> None:
+        """Rows are multiplied by one call of BLAS."""
+        rows, outs, width = (int(p[name]) for name in ("rows", "outs", "width"))
+        table = a["w"][: outs * width * 2].view("<f2").astype(np.float32).reshape(outs, width)
+        a["y"][: rows * outs] = (a["x"][: rows * width].reshape(rows, width) @ table.T).reshape(-1)
 
-    class Claiming(NumpyDevice):
-        def __init__(self) -> None:
-            super().__init__()
-            self.info = replace(self.info, features=self.info.features | {"batch-invariant"})
-
-    verdict = judge(Claiming, "test_a_row_is_the_same_among_few", kv_dtype="f32")
+    monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, "matmul_dense": together})
+    verdict = judge(NumpyDevice, "test_a_row_is_the_same_beside_others", kv_dtype="f32")
     assert "differs from the same row alone by up to" in verdict
+
+
+def test_a_device_whose_texts_depend_on_others_is_rejected(
+    judge: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crowded(a: Any, p: Any, c: Any) -> None:
+        """Logits of more than two rows are off by a tenth."""
+        MEANINGS["matmul_dense"](a, p, c)
+        if int(p["rows"]) > 2:
+            a["y"][::3] += np.float32(0.1)
+
+    monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, "matmul_dense": crowded})
+    verdict = judge(NumpyDevice, "test_a_text_does_not_depend_on_other_requests")
+    assert "depends on others: token" in verdict

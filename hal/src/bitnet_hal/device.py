@@ -6,7 +6,7 @@ defines the result of each kernel, the numpy device (`bitnet_hal.reference`) com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -61,6 +61,7 @@ class DeviceInfo:
     physical_id: str = ""  # PCI address as "0000:03:00.0", else a UUID; equal if two backends see the same card
     kernels: frozenset[str] = frozenset()  # optional catalogue kernels on offer, beside all the base ones
     features: frozenset[str] = frozenset()  # FEATURES below
+    batch_invariant_rows: Mapping[str, int] = field(default_factory=dict)  # by kernel, see `invariant_rows`
     fake: bool = False  # a stand-in made by BITNET_GPU_FAKE
     extra: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
@@ -69,9 +70,19 @@ class DeviceInfo:
         """The device request for exactly this device, such as "opencl:1"."""
         return f"{self.backend}:{self.index}"
 
+    def invariant_rows(self, kernels: Iterable[str]) -> int:
+        """Return the largest number of rows of a launch for which all these kernels are batch-invariant.
 
-BATCH_INVARIANT_ROWS = 5
-"""Maximum rows of a step for which the feature "batch-invariant" promises equal bits."""
+        A kernel is batch-invariant up to n rows if a row gets the same bits in every launch of 1 to n rows with the
+        tuning of n rows: they do not depend on the number of the other rows, on their contents, or on the row's place.
+        With the feature "batch-invariant" this holds for each launch's own tuning too. 1 for a kernel that
+        `batch_invariant_rows` does not list; ANY_ROWS if the number of rows never matters, whatever the tuning.
+        """
+        return min((self.batch_invariant_rows.get(name, 1) for name in kernels), default=ANY_ROWS)
+
+
+ANY_ROWS = 1 << 31
+"""The number of rows of a kernel that is batch-invariant in launches of any size."""
 
 FEATURES = frozenset({"timings", "tunings", "async-readback", "lm-head-int8", "batch-invariant"})
 """Optional abilities that a device may list in DeviceInfo.features:
@@ -81,8 +92,8 @@ FEATURES = frozenset({"timings", "tunings", "async-readback", "lm-head-int8", "b
 - "async-readback": it has `read_async(view)`;
 - "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
   copy of the head by default;
-- "batch-invariant": a row gets the same bits in a step of up to BATCH_INVARIANT_ROWS rows as in a step of one row, so
-  draft tokens can be verified together.
+- "batch-invariant": rows are batch-invariant with each launch's own tuning, and no fused kernel changes that, so draft
+  tokens can be verified together.
 
 Unknown names, here and among the kernels, are ignored: a plugin may be newer than core."""
 

@@ -51,6 +51,8 @@ class Launcher:
     workspace_bytes: device memory of the kernels' workspaces.
     tilings: measured tunings of matrix products by `tiling_key` (`tuning.measured.tilings`), preferred to the device's
     own choice.
+    tuned_rows: launches of fewer rows use the tuning of this many, so that all of them run the same program; 0: each
+    launch has the tuning of its own rows.
     """
 
     def __init__(self, device: Device, tilings: Mapping[str, Tuning] | None = None) -> None:
@@ -59,6 +61,7 @@ class Launcher:
         self.workspace_bytes = 0
         self._compiled: dict[tuple[object, ...], PreparedKernel] = {}
         self.tilings: Mapping[str, Tuning] = tilings or {}
+        self.tuned_rows = 0
 
     def prepare(
         self,
@@ -77,7 +80,8 @@ class Launcher:
     ) -> tuple[PreparedKernel, Grid]:
         """Return the kernel with the tuning chosen for these parameters, and the grid."""
         spec.check_constants(constants)
-        tuning = self._measured(spec, constants, params) or self.device.tuning(spec, constants, params)
+        tuned = {**params, "rows": max(self.tuned_rows, int(params["rows"]))} if "rows" in params else params
+        tuning = self._measured(spec, constants, tuned) or self.device.tuning(spec, constants, tuned)
         spec.check_tile(tuning.tile)
         grid = spec.grid(params, tuning.tile)
         self._check_grid(spec, grid)

@@ -1,4 +1,4 @@
-"""scikit-build-core's build backend (PEP 517, PEP 660), which builds wheels only where there is a C++ compiler."""
+"""scikit-build-core's build backend (PEP 517, PEP 660), which builds wheels only if there is a C++ compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 from scikit_build_core import build as scikit
 
 OTHERS = ("g++", "clang++", "c++")
-"""Looked for where the compiler of this Python's own build is not here."""
+"""Compilers to try if the compiler of this Python's build is not installed."""
 COMMANDS = "apt install {apt} (Debian, Ubuntu), dnf install {dnf} (Fedora), xcode-select --install (macOS)"
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,7 +30,7 @@ def compiler() -> str:
 
 
 def absent() -> str:
-    """Say what a build lacks and the commands that install it; "" if nothing."""
+    """Return the missing parts of a build and the commands that install them, "" if there are none."""
     if sys.platform == "darwin" and subprocess.run(["xcode-select", "-p"], capture_output=True, check=False).returncode:
         return f"a C++ compiler: {COMMANDS.format(apt='g++', dnf='gcc-c++')}"
     if not compiler():

@@ -58,7 +58,8 @@ def timed(run: Callable[[], object]) -> float:
 
 
 def memory(path: str, threads: int) -> dict[str, Command]:
-    """How fast that many threads read: numpy's largest byte (64 an instruction) of what no cache holds."""
+    """Return the bandwidth of that many threads: numpy's largest byte (64 per instruction) of data that no cache
+    holds."""
     parts = np.array_split(np.ones(READ_BYTES, np.uint8), threads)
     pool = ThreadPoolExecutor(threads)  # numpy lets other threads run meanwhile
     return {"read": lambda count: READ_BYTES / min(timed(lambda: list(pool.map(np.max, parts))) for _ in range(count))}
@@ -108,7 +109,7 @@ def llama(path: str, threads: int) -> dict[str, Command]:
 
 @dataclass
 class Contender:
-    """A process with a loaded model, and what it measured: tokens or bytes per second."""
+    """A process with a loaded model, and its results: tokens or bytes per second."""
 
     name: str
     process: subprocess.Popen[str]
@@ -174,7 +175,7 @@ def bonsai(options: argparse.Namespace, threads: int) -> tuple[list[Contender], 
 
 
 def compare(options: argparse.Namespace, threads: int) -> None:
-    """One table."""
+    """Print one table."""
     ours, peers = (bonsai if options.shape == "bonsai-1.7b" else two_b4t)(options, threads)
     contenders = [*ours, *peers]
     bandwidth = start("memory", sys.executable, "memory", options.folder, threads, {})

@@ -48,7 +48,7 @@ def q6_k(rows: int, columns: int) -> U8:
 
 
 def write(path: Path, ternary: str, head: str) -> None:
-    """One GGUF file with ternary weights of type `ternary` and an embedding of type `head` (the tied output)."""
+    """Write a GGUF file with ternary weights of type `ternary` and an embedding of type `head` (the tied output)."""
     source = SyntheticSource("2b4t")
     config = source.config
     arch = "bitnet-b1.58" if ternary == "I2_S" else "bitnet"

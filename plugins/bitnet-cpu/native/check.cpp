@@ -134,10 +134,10 @@ size_t check_attention(const Launch& l, const Checker& check) {
   check.holds(3, "step", p.rows, 4, 4);
   check.aligned(4, "tables");
   check.holds(5, "out", p.rows, uint64_t(p.n_heads) * p.head_dim, 4);
-  // Three decoded blocks; per query its copy, scores, sums and softmax state; the same for the heads of a single row.
+  // Two decoded blocks; per query its copy, scores, sums and softmax state; the same for the heads of a single row.
   const size_t padded = (size_t(p.head_dim) + 15) / 16 * 16, queries = size_t(std::min(l.constants.tile_t, p.rows)) *
                                                                        std::min(l.constants.tile_n, p.n_heads / p.n_kv_heads);
-  return 4 * (3 * KV_BLOCK * padded + (queries + 4) * (KV_BLOCK + 2 * padded + 2));
+  return 4 * (2 * KV_BLOCK * padded + (queries + 4) * (KV_BLOCK + 2 * padded + 2));
 }
 
 void check_norm(const Launch& l, const Checker& check) {

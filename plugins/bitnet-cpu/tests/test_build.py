@@ -1,4 +1,4 @@
-"""The build backend, over a stand-in for scikit-build-core that says which compiler it was given."""
+"""The build backend, over a fake scikit-build-core that records the compiler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="macOS and Windo
 
 
 def run(folder: Path, hook: str, *programs: str, headers: bool = True, **environment: str) -> str:
-    """What a hook of the backend says on a machine that has these programs alone."""
+    """Return the message of a hook of the backend on a machine that has only these programs."""
     packages, path, include = (folder / name for name in ("packages", "bin", "include"))
     for made in (packages / "scikit_build_core", path, include):
         made.mkdir(parents=True)

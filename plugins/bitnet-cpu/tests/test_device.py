@@ -1,4 +1,4 @@
-"""What the conformance kit does not know: code paths, native errors, freed memory."""
+"""Parts that the conformance kit does not test: code paths, native errors, freed memory."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def run(*command: str | Path) -> str:
 
 
 PACKAGES = {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user", "ninja": "ninja-build"}
-"""Of Debian; other programs have a package of their name."""
+"""Debian's packages of programs whose package has another name."""
 
 
 def needs(*programs: str) -> None:

@@ -28,7 +28,7 @@ class ForcedBackend:
 
 
 class PathRules(KernelRules, ModelRules):
-    """What depends on the code path."""
+    """Kernels whose code depends on the code path."""
 
 
 for _path in usable_paths()[1:]:

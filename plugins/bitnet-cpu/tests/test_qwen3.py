@@ -1,5 +1,5 @@
-"""Every code path says of tiny Qwen3 models (scales of blocks, QK-norm, ternary tables; delta nets, rotated weights)
-what numpy says, and stays near transformers."""
+"""Tiny Qwen3 models (block scales, QK-norm, ternary tables; delta nets, rotated weights): every code path generates the
+same tokens as numpy, and stays near transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every code path tells the shipped model's golden stories, token for token."""
+"""Every code path generates the shipped model's golden stories, token for token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many threads the pool has."""
+"""The number of threads of the pool."""
 
 from pathlib import Path
 

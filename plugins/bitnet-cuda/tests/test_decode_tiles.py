@@ -67,6 +67,27 @@ def test_warps_cover_all_columns(width: int, outs: int) -> None:
     assert tuned.tile["TILE_N"] <= group
 
 
+@pytest.mark.parametrize("width", [512, 1536, 4096, 5120, 6144, 6656, 11776, 17408, 32768])
+@pytest.mark.parametrize("outs", [8, 5120, 34816, 248320])
+@pytest.mark.parametrize("block", [128, 256])
+def test_weights_of_one_row_come_by_stages_that_a_multiprocessor_holds(width: int, outs: int, block: int) -> None:
+    params = {"rows": 1, "width": width, "outs": outs, "y_stride": outs, "y_first": 0}
+    spec, constants = CATALOGUE["matmul_ternary_block"], {"ADD": 1, "BLOCK": block, "ABLOCK": 128}
+    tuned = tuning.select_tuning(spec, constants, params, tensor_cores=True, wgmma=True)
+    private, warps = tuned.private, tuned.private["GROUP"] // 32 - 1
+    assert tuned.variant == "ring"
+    assert warps * private["STEPS"] * 256 >= width, "warps have all columns"
+    assert 2 <= warps + 1 <= 32
+    assert private["STAGES"] >= 2, "two are multiplied at a time"
+    assert private["SHARED"] + 4 * 2 * warps * 32 + 16 * private["STAGES"] + 8 <= MOST_SHARED
+    assert private["SHARED"] - 1024 == private["STAGES"] * 8 * (width // 4 + 4 * ceil_div(width, block))
+    others = ({"outs": outs + 1}, {"width": width + 128}, {"rows": 2})
+    odd = [tuning.select_tuning(spec, constants, params | one, tensor_cores=True, wgmma=True) for one in others]
+    odd.append(tuning.select_tuning(spec, constants | {"ABLOCK": 32}, params, tensor_cores=True, wgmma=True))
+    odd.append(tuning.select_tuning(spec, constants, params, tensor_cores=True, wgmma=False))
+    assert "ring" not in [one.variant for one in odd]
+
+
 @pytest.mark.parametrize("kernel", ["norm_matmul", "norm_matmul_glu"])
 @pytest.mark.parametrize("block", [0, 128])
 def test_rows_too_long_for_shared_memory_are_refused(kernel: str, block: int) -> None:

@@ -52,7 +52,7 @@ def programs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture
 def run() -> Callable[..., str]:
-    """What a process says that runs some Python with these variables, on both channels."""
+    """Return a function that runs Python code in a process with these variables and returns its output and errors."""
 
     def run_python(code: str, **environment: str) -> str:
         command, variables = [sys.executable, "-c", code], {**os.environ, **environment}

@@ -1,4 +1,4 @@
-"""What is found and what is said where something is missing: devices, tiles, memory, versions, permissions."""
+"""Enumeration and its messages if something is missing: devices, tiles, memory, versions, permissions."""
 
 from __future__ import annotations
 
@@ -101,12 +101,13 @@ def test_what_a_device_tells(device: LevelZeroDevice) -> None:
     info = device.info
     assert info.physical_id == "0000:03:00.0"
     assert info.extra["architecture"] == "Xe-HPG (Arc A)"
-    assert info.extra["dpas"] == "there, not used yet"
+    assert info.extra["dpas"] == "present, not used yet"
     assert info.type is DeviceType.INTEGRATED
 
 
 def test_families() -> None:
-    """SIMD widths, local memory and instructions of what the programs were compiled for, and of Xe2."""
+    """SIMD widths, local memory and instructions of the architectures that the programs were compiled for, and of
+    Xe2."""
     assert {architecture(number)["name"] for number in (0x9A49, 0x4680, 0x5690, 0xE20B)} == {
         "Xe-LP (Tiger Lake)",
         "Xe-LP (Alder Lake)",
@@ -122,7 +123,7 @@ def test_families() -> None:
 
 @pytest.mark.usefixtures("device")
 def test_a_discrete_gpu_comes_before_an_integrated_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has memory of its own for the weights, all of which are read for each token."""
+    """A discrete GPU holds the weights, all of which are read for each token, in its own memory."""
     monkeypatch.setenv("DRIVER_DEVICES", "id")
     found = [one.info for one in usable()]
     assert [info.type for info in found] == [DeviceType.INTEGRATED, DeviceType.GPU]
@@ -143,7 +144,7 @@ def test_tiles_are_devices_behind_their_gpu(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_free_memory_is_what_sysman_says(device: LevelZeroDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all tiles, or of one; -1 where there is no sysman."""
+    """Free memory of all tiles or of one; -1 without sysman."""
     assert device.free_memory() == -1
     monkeypatch.setenv("DRIVER_FREE", "5000000000")
     assert device.free_memory() == 5_000_000_000
@@ -155,4 +156,4 @@ def test_free_memory_is_what_sysman_says(device: LevelZeroDevice, monkeypatch: p
 def test_unknown_index(run: Run) -> None:
     said = run("from bitnet_levelzero.plugin import *; bitnet_backend().open(99)")
     assert "there is no device level-zero:99. Present: level-zero:0 test driver" in said
-    assert bitnet_backend().api == (2, 0)
+    assert bitnet_backend().api == (2, 1)

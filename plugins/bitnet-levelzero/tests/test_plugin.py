@@ -1,4 +1,4 @@
-"""What is Level Zero's own: results, memory, waits, programs that are kept; the driver is that of driver/."""
+"""Level Zero alone: results, memory, waits, cached programs; the driver is the one in driver/."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_structures_are_laid_out_as_the_headers_say(tmp_path: Path) -> None:
 
 
 def sums(device: LevelZeroDevice) -> tuple[Floats, Floats]:
-    """rms_norm of 64 numbers, uploaded and downloaded without a wait between, and what it should be."""
+    """Return rms_norm of 64 numbers, uploaded and downloaded without a wait between them, and the expected result."""
     spec, params = CATALOGUE["rms_norm"], {"rows": 1, "width": 64, "eps": 0.0}
     x = np.arange(1, 65, dtype=np.float32)
     buffers = [device.alloc(nbytes) for nbytes in (256, 4, 256, 256)]
@@ -130,7 +130,7 @@ def test_all_kinds_of_memory_are_zeroed_and_aligned(device: LevelZeroDevice, kin
 
 
 def test_host_memory_in_place(device: LevelZeroDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where kernels may read all of it."""
+    """Use host memory in place only if kernels can read all of it."""
     room = np.zeros(1024, np.uint8)
     host = room[-room.ctypes.data % 64 :][:256]
     host.view(np.float32)[:] = 3
@@ -192,13 +192,13 @@ device.close()
 
 @pytest.mark.usefixtures("device")
 def test_with_several_drivers_a_program_that_does_not_build_is_an_error(run: Callable[..., str]) -> None:
-    """Of which the loader, which then wraps every handle, has no text."""
+    """With several drivers the loader wraps every handle and returns no log."""
     assert "ZE_RESULT_ERROR_MODULE_BUILD_FAILURE" in run(BROKEN, ZE_ENABLE_LOADER_INTERCEPT="1")
 
 
 @pytest.mark.usefixtures("device")
 def test_a_receipt_counts_the_launches(tmp_path: Path) -> None:
-    """Of the command line, whose text is numpy's."""
+    """The command line generates the same text as numpy."""
     texts = []
     for name in ("level-zero", "numpy"):
         receipt = tmp_path / f"{name}.json"

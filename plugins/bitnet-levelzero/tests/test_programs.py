@@ -16,7 +16,7 @@ from bitnet_levelzero.compile import archive
 
 TOOL = Path(__file__).parents[1] / "tools" / "build_programs.py"
 SPILLS = "Token 18\n"
-"""Of a program that needs scratch memory (PATCH_TOKEN_MEDIA_VFE_STATE), as ocloc shows it."""
+"""Line of ocloc's output for a program that needs scratch memory (PATCH_TOKEN_MEDIA_VFE_STATE)."""
 FAMILIES = {"dg2": slice(None), "tgllp": slice(0, None, 2), "adlp": slice(1, None, 2)}
 """And which programs are compiled for each: the last two have the same cores, and share them."""
 
@@ -43,7 +43,7 @@ def test_the_binding_is_what_the_declarations_say() -> None:
 
 
 def needs(*commands: str) -> None:
-    """Skip where one is missing, which is a failure in CI."""
+    """Skip if a command is missing, or fail in CI."""
     missing = [command for command in commands if shutil.which(command) is None]
     if missing and os.environ.get("CI") == "true":
         raise AssertionError(f"{missing} must be there in CI")

@@ -1,4 +1,4 @@
-"""Where there is no Metal, its stand-in takes its place in the tests."""
+"""The emulated Metal replaces a missing one in the tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ WITHOUT = "the stand-in needs clang++-19 (apt install clang-19), an x86-64 machi
 
 
 def stand_in() -> State | None:
-    """None where it cannot be made: then there is no device, as on any machine without Metal."""
+    """Return the emulated Metal, None if it cannot be built: then there is no device, as on any machine without
+    Metal."""
     if shutil.which("clang++-19") is None or platform.machine() != "x86_64":
         return None
     folder = Path(tempfile.gettempdir()) / "bitnet-metal-tables"
@@ -44,7 +45,8 @@ def stand_in() -> State | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The shipped model's 320 tokens take the stand-in minutes: only where they are asked for, with `-k shipped`."""
+    """Skip the shipped model's 320 tokens, which take the emulator minutes, unless they are selected with `-k
+    shipped`."""
     if config.stash[STATE] is not None and not config.option.keyword:
         left_out = [item for item in items if "shipped_model" in item.name]
         items[:] = [item for item in items if item not in left_out]
@@ -53,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def tables(pytestconfig: pytest.Config) -> Tables:
-    """Of the real framework."""
+    """Path of the real framework."""
     state = pytestconfig.stash[STATE]
     if state is None:
         pytest.skip(WITHOUT)

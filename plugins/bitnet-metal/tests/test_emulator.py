@@ -1,4 +1,5 @@
-"""What the stand-in shows of wrong kernels: parted threads, left-out barriers, in both orders of threads."""
+"""Faults of wrong kernels that the emulator reports: divergent threads and missing barriers, in both orders of
+threads."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ print(total(SUM.replace("BARRIER", FENCE)), total(SUM.replace("BARRIER", FENCE, 
 
 
 def sums(**environment: str) -> list[float]:
-    """Of a whole kernel, and of two in which a barrier is left out."""
+    """Return the emulator's results of a complete kernel, and of two in which a barrier is missing."""
     command = [sys.executable, "-c", PROBE.format(here=str(HERE))]
     run = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
     return [float(word) for word in run.stdout.split()]

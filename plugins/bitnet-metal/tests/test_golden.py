@@ -1,4 +1,4 @@
-"""A tiny Bonsai 2 (gated delta nets, rotated weights) says what numpy says, alone and among others."""
+"""A tiny Bonsai 2 (gated delta nets, rotated weights) generates the same tokens as numpy, alone and in a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host does for a token, what it refuses, and how errors and waits end; on the stand-in for Metal."""
+"""Work of the host per token, refusals, errors and bounded waits, on the emulated Metal."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def without_metal(monkeypatch: pytest.MonkeyPatch, version: str = "") -> None:
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """What the driver has loaded, afterwards."""
+    """Return the modules that the driver has loaded."""
     yield
     driver.module.cache_clear()
 

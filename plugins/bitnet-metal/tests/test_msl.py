@@ -1,4 +1,4 @@
-"""The kernels' text: a linter for what clang takes and Metal does not, and mutants that it, or clang, must refuse."""
+"""The kernels' text: a linter for rules that clang does not check, and mutants that it or clang must reject."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.tuning.query import TuningQuery
 from bitnet_metal.compile import FOLDER, source
 from bitnet_metal.describe import OPTIONAL
-from bitnet_metal.tuning import FAMILIES, WIDEST, select_tuning
+from bitnet_metal.tuning import FAMILIES, MAX_WIDTH, select_tuning
 from emulator import msl
 from emulator.lint import complaints
 
@@ -121,7 +121,7 @@ def test_clang_refuses_mixed_address_spaces(kernel: str, good: str, bad: str) ->
 
 
 def test_rows_too_wide_for_exact_sums_are_refused() -> None:
-    params = {"rows": 1, "outs": 1, "width": WIDEST + 1, "y_stride": 1, "y_first": 0}
+    params = {"rows": 1, "outs": 1, "width": MAX_WIDTH + 1, "y_stride": 1, "y_first": 0}
     with pytest.raises(UnsupportedError, match="exact"):
         select_tuning(TuningQuery(MATMUL_TERNARY, {"ADD": 0}, params, info("apple7")))
-    assert 2 * 128 * WIDEST < 1 << 24, "every sum of that many products of a code and an activation is exact in f32"
+    assert 2 * 128 * MAX_WIDTH < 1 << 24, "every sum of that many products of a code and an activation is exact in f32"

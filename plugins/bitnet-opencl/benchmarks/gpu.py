@@ -32,7 +32,7 @@ CLEAR = 18  # tokens after it that are far ahead of the next best, so that no or
 
 
 def story(request: str) -> str:
-    """What the shipped model writes."""
+    """Return the text that the shipped model generates."""
     with bitnet_core.load("stories", request) as model:
         return model.generate(PROMPT, max_tokens=CLEAR).text
 

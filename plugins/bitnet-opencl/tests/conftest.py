@@ -1,4 +1,4 @@
-"""The OpenCL device under test: PoCL where it is installed, any other otherwise."""
+"""The OpenCL device under test: PoCL if it is installed, else any other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BINARY = Compiler._binary
 
 @pytest.fixture(scope="session", autouse=True)
 def keeping_nothing() -> Iterator[None]:
-    """Tests compile many programs once; asking for their binaries, which PoCL makes then, would take minutes."""
+    """Ask for no binaries, which PoCL makes on request: tests compile many programs once, and it would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "_binary", lambda *args: None)
         yield
@@ -27,13 +27,13 @@ def keeping_nothing() -> Iterator[None]:
 
 @pytest.fixture
 def keeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Binaries are kept in this test."""
+    """Keep binaries in this test."""
     monkeypatch.setattr(Compiler, "_binary", _BINARY)
 
 
 @pytest.fixture(scope="session")
 def session_device(request: pytest.FixtureRequest) -> Iterator[OpenCLDevice]:
-    """One device for the whole run; its absence is an error in CI and a skip elsewhere."""
+    """Open one device for the whole run; its absence is an error in CI and a skip elsewhere."""
     try:
         listed = usable()
     except BackendUnavailableError as error:
@@ -48,13 +48,12 @@ def session_device(request: pytest.FixtureRequest) -> Iterator[OpenCLDevice]:
 
 @pytest.fixture
 def opencl_device(session_device: OpenCLDevice) -> OpenCLDevice:
-    """The device."""
     return session_device
 
 
 @dataclass
 class Opened:
-    """A backend for the workbench that is open already."""
+    """A backend for the workbench whose device is already open."""
 
     device: OpenCLDevice
     name: str = "opencl"
@@ -69,5 +68,5 @@ class Opened:
 
 @pytest.fixture(scope="session")
 def open_bench() -> Callable[[OpenCLDevice], Bench]:
-    """The kit's workbench on a device as it is."""
+    """Return a function that makes the kit's workbench of an open device."""
     return lambda device: Bench(Opened(device), 0, device.info)

@@ -26,15 +26,14 @@ pytestmark = pytest.mark.slow
 
 MOST_CASES = 4
 MOST_ELEMENTS = 3_000_000
-"""Of a case's largest operand: larger ones take a CPU long and show no more."""
+"""Elements of a case's largest operand: larger ones take a CPU long and show nothing more."""
 PORTABLE = {"max_group": 256, "lanes": 32, "compute_units": 1, "nvidia": False, "ptx": False, "members": 0}
 PROFILES = {
     "portable": PORTABLE,
     "small": {**PORTABLE, "max_group": 64},
     "nvidia": {**PORTABLE, "max_group": 1024, "compute_units": 20, "ptx": True, "members": 1},
 }
-"""What DeviceInfo.extra has of GPUs; NVIDIA's, as far as it needs none of their instructions; a CPU runs one group at a
-time."""
+"""DeviceInfo.extra of GPUs; NVIDIA's without its own instructions. A CPU runs one group at once."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +109,8 @@ def test_gpu_sources(benches: Callable[[str], Bench], profile: str, case: Case) 
 
 @pytest.mark.parametrize(("profile", "lanes"), [("portable", [8, 4, 16, 32]), ("nvidia", [32])])
 def test_tunings_on_offer(benches: Callable[[str], Bench], profile: str, lanes: list[int]) -> None:
-    """Those that `bitnet tune` may choose on a GPU that nobody measured; one that was measured has its own alone."""
+    """Tunings among which `bitnet tune` chooses on a GPU that nobody has measured; a measured one has a single
+    tuning."""
     bench, spec = benches(profile), CATALOGUE["matmul_ternary"]
     case = next(case for case in cases_of("matmul_ternary") if case.launch().params["rows"] == 1)
     launch = case.launch()

@@ -1,4 +1,4 @@
-"""Decoding with a layer a launch: the tokens of the numpy device, and none where groups did not meet."""
+"""Decoding with one launch per layer: the tokens of the numpy device, and none if work-groups did not meet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TERNARY = replace(
 
 @pytest.fixture
 def device(session_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenCLDevice]:
-    """With the kernels that join others, and weights that are copied; it has the constants of what it is."""
+    """Yield a device that offers all fused kernels and copies weights."""
     monkeypatch.setitem(SHAPES, "tiny-ternary", TERNARY)
     info = replace(session_device.info, transfer=TransferMode.EXPLICIT_COPY)
     device = OpenCLDevice(EnumeratedDevice(session_device._device, replace(info, kernels=frozenset(KNOWN["kernels"]))))
@@ -59,7 +59,7 @@ def runner_on(device: Device, shape: str, kv: str) -> Runner:
 
 
 def decode(runner: Runner) -> npt.NDArray[np.int32]:
-    """Greedy tokens after a prompt."""
+    """Return greedy tokens after a prompt."""
     prompt = tuple(np.random.default_rng(0).integers(0, 1000, PROMPT).tolist())
     runner.forward([ScheduledTokens(0, 0, prompt)], [], PROMPT)
     if isinstance(device := runner.launcher.device, OpenCLDevice):  # a GPU's constants, for what is tested alone
@@ -71,7 +71,7 @@ def decode(runner: Runner) -> npt.NDArray[np.int32]:
 
 @pytest.mark.parametrize(("shape", "kv"), [("tiny", "f32"), ("tiny", "int8"), ("tiny-ternary", "f16")])
 def test_layers_decode_what_numpy_does(device: OpenCLDevice, shape: str, kv: str) -> None:
-    """One workspace serves all layers and steps."""
+    """Decode on both devices; one workspace serves all layers and steps."""
     runner = runner_on(device, shape, kv)
     tokens = decode(runner)
     assert runner.launcher.counts["decoder_layer"] == 2 * TOKENS
@@ -80,7 +80,7 @@ def test_layers_decode_what_numpy_does(device: OpenCLDevice, shape: str, kv: str
 
 
 def test_a_launch_that_gave_up_spoils_later_ones(device: OpenCLDevice) -> None:
-    """Groups that never meet cannot be had on a CPU: what they would leave behind stands in for them."""
+    """A CPU cannot produce work-groups that never meet, so the flag that they leave behind is written instead."""
     runner = runner_on(device, "tiny", "f16")
     decode(runner)
     spaces = [one.workspace for key, one in runner.launcher._compiled.items() if key[0] == "decoder_layer"]

@@ -1,4 +1,4 @@
-"""What is OpenCL's own: transfer modes, PCI addresses, status codes, sources, cached binaries, recordings, waits."""
+"""OpenCL alone: transfer modes, PCI addresses, status codes, sources, cached binaries, recordings, waits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_transfer_mode_table(raw: int, support: str, mode: TransferMode) -> None
 
 
 def test_one_card_has_one_address() -> None:
-    """What CUDA and Vulkan call 0000:00:06.0 is bus 0, slot 6 to NVIDIA's OpenCL; AMD's tells device and function."""
+    """The card 0000:00:06.0 of CUDA and Vulkan is bus 0, slot 6 in NVIDIA's OpenCL; AMD's reports device and
+    function."""
     extensions = "cl_khr_fp64 cl_nv_device_attribute_query"
     nvidia = SimpleNamespace(pci_domain_id_nv=0, pci_bus_id_nv=0, pci_slot_id_nv=6, extensions=extensions)
     assert physical_id(nvidia) == "0000:00:06.0"
@@ -97,7 +98,7 @@ def test_statuses_have_the_names_of_the_binding() -> None:
 
 
 def test_every_source_has_a_kernel_of_the_catalogue() -> None:
-    """Named as its file, with the arguments that the catalogue gives it."""
+    """A kernel is named like its file and has the arguments of the catalogue."""
     folder = Path(str(clc.__file__)).parent
     names = sorted(CATALOGUE, key=len, reverse=True)
     seen = set()
@@ -226,8 +227,8 @@ def test_slots_carry_bytes(opencl_device: OpenCLDevice, nbytes: int) -> None:
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_replay_creates_nothing(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
-    """After the recording, no cl_kernel, buffer or program is made, and each replay runs again; also where the driver's
-    function cannot be found."""
+    """After the recording, a replay creates no cl_kernel, buffer or program, even if the driver's function cannot be
+    found."""
     import pyopencl as cl
 
     device, spec = opencl_device, CATALOGUE["embed_rows"]
@@ -268,7 +269,7 @@ def test_a_replay_that_the_driver_refuses_is_an_error(
 
 
 def test_waits_are_bounded(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event that is never reached; a CPU is waited for only where a limit was asked for."""
+    """Wait for an event that is never reached; waits for a CPU are bounded only if the user set a limit."""
     monkeypatch.setenv("BITNET_GPU_TIMEOUT", "0.05")
     device = OpenCLDevice(EnumeratedDevice(opencl_device._device, opencl_device.info))
     assert not device._patient

@@ -1,4 +1,5 @@
-"""The sources for NVIDIA's tensor cores, whose instructions any OpenCL device can imitate (emulated/tensor.clh)."""
+"""The sources for NVIDIA's tensor cores, with their instructions emulated on any OpenCL device
+(emulated/tensor.clh)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ KERNELS = ("matmul_ternary", "matmul_ternary_block", "attention")
 
 
 def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
-    """The program with the portable dialect, and memory through which lanes exchange what they have."""
+    """Return the program with the portable dialect, and with local memory through which lanes exchange values."""
     text = program_source(clc.NVIDIA, spec, constants, tuning)
     nvidia, tensor = (with_includes(clc.NVIDIA, name, backend="opencl") for name in ("dialect.clh", "tensor.clh"))
     assert tensor in text
@@ -58,7 +59,7 @@ def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Ben
 
 
 def served(case: Case) -> bool:
-    """Whether tensor cores take it on, and a CPU can carry it out in seconds."""
+    """Return whether tensor cores serve the case and a CPU can emulate it in seconds."""
     launch = case.launch()
     rows, p = int(launch.params["rows"]), launch.params
     if rows <= 8 or sum(array.size for array in launch.arrays.values()) > 1_000_000:

@@ -51,7 +51,7 @@ MATRIX = {
     **dict.fromkeys(("gfx1100", "gfx1200", "gfx1201"), "v_wmma_i32_16x16x16_iu8"),
 }
 EVERY_TUNING = ("gfx90a", "gfx1100")
-"""One GPU with waves of 64 threads and one of 32; the others have each source once, to save time."""
+"""A GPU with waves of 64 threads and one of 32; the others compile each source once, to save time."""
 COMMAND = ("clang++-19", "-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-std=c++17", "-O3", "-w", "-S")
 Variant = tuple[KernelSpec, Tuning, str]
 

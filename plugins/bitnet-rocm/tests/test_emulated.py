@@ -27,12 +27,12 @@ RUNS: dict[str, tuple[str, dict[str, str]]] = {
     "no graphs": ("recording or replay", {"HIP_ON_CPU_NO_GRAPHS": "1"}),
     "an APU": ("buffer or wrap or upload or round_trip", {"HIP_ON_CPU_INTEGRATED": "1"}),
 }
-"""Parts of the conformance kit, and what the emulated GPU is for each."""
+"""Parts of the conformance kit, and the properties of the emulated GPU for each."""
 
 
 @pytest.fixture(scope="module")
 def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Where hip-python finds the runtime."""
+    """Path at which hip-python finds the runtime."""
     if shutil.which("clang++-19") is None or platform.machine() != "x86_64":
         pytest.skip("the emulator needs clang++-19 (apt install clang-19) and an x86-64 machine")
     return build(tmp_path_factory.mktemp("hip"))
@@ -76,7 +76,7 @@ for device in ("numpy", "rocm"):
 
 @pytest.mark.parametrize("gfx", ["gfx1100", "gfx90a"])
 def test_delta_nets_and_rotated_weights(gfx: str, variables: dict[str, str]) -> None:
-    """A tiny Bonsai 2 says what numpy says, in waves of 32 threads and of 64."""
+    """A tiny Bonsai 2 generates the same tokens as numpy, in waves of 32 threads and of 64."""
     result = process(["-c", BONSAI2], {**variables, "HIP_ON_CPU_GFX": gfx})
     assert result.returncode == 0, result.stderr
     numpy, rocm = result.stdout.splitlines()
@@ -117,7 +117,7 @@ print(wrapped is not None, device.info.type.value, device.info.extra["architectu
 
 
 def probe(variables: dict[str, str], **environment: str) -> list[str]:
-    """What PROBE prints."""
+    """Run PROBE and return its output."""
     result = process(["-c", PROBE], {**variables, **environment})
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()

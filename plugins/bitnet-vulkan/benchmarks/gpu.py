@@ -46,7 +46,7 @@ RNG = np.random.default_rng(0)
 
 
 def seconds(action: Callable[[], object], device: VulkanDevice, runs: int = 5) -> float:
-    """Median time of an action and of what it queues, once the device is awake."""
+    """Return the median time of an action and of the commands that it queues, once the device is awake."""
     times: list[float] = []
     awake = time.perf_counter() + 0.05
     while len(times) < runs:
@@ -59,7 +59,7 @@ def seconds(action: Callable[[], object], device: VulkanDevice, runs: int = 5) -
 
 
 def features(device: VulkanDevice) -> None:
-    """What the driver offers."""
+    """Print the features that the driver offers."""
     print(device.info)
     call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
     for shape in vk().listed(call, "list", by_index(usable(), device.info.index, "vulkan").handle):
@@ -254,7 +254,7 @@ def _decode(device: VulkanDevice, runner: Runner, context: int, label: str) -> n
 
 
 def memory(shape: str) -> None:
-    """What a loaded model takes on the device, beside what it needs."""
+    """Print the memory of a loaded model on the device, beside the bytes that it needs."""
     witness = VulkanDevice(usable()[0])
     free = witness.free_memory()
     with load(SyntheticSource(shape), resolve_request("vulkan:0")) as loaded:

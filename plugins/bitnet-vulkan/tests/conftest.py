@@ -12,7 +12,7 @@ from bitnet_vulkan.device import VulkanDevice
 
 @pytest.fixture
 def device() -> Iterator[VulkanDevice]:
-    """The first one; closed at the end."""
+    """Open the first device."""
     try:
         opened = VulkanDevice(usable()[0])
     except BackendUnavailableError as exc:

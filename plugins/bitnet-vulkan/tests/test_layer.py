@@ -1,4 +1,4 @@
-"""decoder_layer with one workgroup, which waits for nobody, and the error where workgroups did not meet."""
+"""decoder_layer with a single workgroup, and its error if workgroups did not meet."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bitnet_vulkan.device import VulkanDevice
 pytestmark = pytest.mark.slow
 
 LOST = 256
-"""As in meeting.glsl."""
+"""Word of the workspace, as in meeting.glsl."""
 
 
 @pytest.fixture
 def launcher(device: VulkanDevice) -> Iterator[Launcher]:
-    """Of a device that has one multiprocessor."""
+    """Return the launcher of a device with one multiprocessor."""
     able = device.info.extra
     if not able["subgroups"]:
         pytest.skip("the layer kernel needs subgroups")
@@ -33,7 +33,7 @@ def launcher(device: VulkanDevice) -> Iterator[Launcher]:
 
 
 def run(launcher: Launcher, case: Case, *, spoiled: bool = False) -> tuple[Arrays, Buffer | None]:
-    """Every binding after the launch, and the workspace."""
+    """Return every binding after the launch, and the workspace."""
     device, launch, views = launcher.device, case.launch(), []
     for binding in case.spec.bindings:
         array = launch.arrays[binding.name]
@@ -67,7 +67,7 @@ def test_layers(launcher: Launcher, case: Case) -> None:
 
 
 def test_a_dispatch_that_gave_up_spoils_later_ones(launcher: Launcher) -> None:
-    """Workgroups that never meet cannot be had on a CPU: what they would leave behind stands in for them."""
+    """A CPU cannot produce workgroups that never meet, so the flag that they leave behind is written instead."""
     case = cases_of("decoder_layer")[0]
     assert not np.isnan(run(launcher, case)[0]["x"]).any()
     assert np.isnan(run(launcher, case, spoiled=True)[0]["x"]).all()

@@ -1,4 +1,4 @@
-"""The kernels for cooperative matrices on the CPU: their own text as C++, with the kit's cases.
+"""The kernels for cooperative matrices on the CPU: their source translated to C++, with the kit's cases.
 
 Mesa's llvmpipe has no such matrices, so this (and matrix_emulation.h) stands in for a GPU.
 """
@@ -36,7 +36,7 @@ BLOCKS += ("a128-t33-n70-k384", "a128-b64-prompt-t150-n320-k1536-add1", "a128-sp
 
 
 def as_cpp(source: str, constants: Mapping[str, int]) -> str:
-    """A kernel's GLSL as C++ that reads its bindings from files of their numbers and writes `result`."""
+    """Translate a kernel to C++ that reads each binding from the file of its number and writes `result`."""
     included = [(KERNELS / name).read_text() for name in re.findall(r'#include "(?!prelude)(.*)"', source)]
     source = source.replace("} p;", "\n".join(["} p;", *included]))
     for glsl, cpp in TYPES.items():
@@ -77,7 +77,7 @@ def as_cpp(source: str, constants: Mapping[str, int]) -> str:
 
 
 def chosen() -> list[tuple[Case, dict[str, int]]]:
-    """(case, tuning) of everything that is run."""
+    """Return (case, tuning) pairs to run."""
     found: list[tuple[Case, dict[str, int]]] = []
     for case in cases_of("attention"):
         if case.label in ATTENTION:
@@ -97,7 +97,7 @@ OPTIONS = ("-std=c++17", "-O1", "-w")
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command, with the header compiled already, which takes a third of its time."""
+    """Return the compiler's command, with the header precompiled, which saves a third of the time."""
     path = shutil.which("g++")
     if path is None:
         pytest.skip("it needs g++ (apt install g++)")

@@ -1,4 +1,4 @@
-"""Kernels under GPU-assisted validation: every access of a buffer is compared with what is bound.
+"""Kernels under GPU-assisted validation: every buffer access is compared with the bound range.
 
 Debian's own layer (1.3.239) does not know pushed descriptors and reports every launch; that of its Chromium does know
 them. It has no manifest, so one is written here. Its checks make a shader many times slower: a case or two of a kernel.
@@ -31,7 +31,7 @@ CASES = (
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables that put the layer, with these checks alone, into a process."""
+    """Return the environment variables that load the layer with these checks alone."""
     if not LIBRARY.is_file():
         pytest.skip("it needs Chromium's validation layer (apt install chromium)")
     folder = tmp_path_factory.mktemp("layer")
@@ -55,7 +55,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def run(environment: dict[str, str], code: list[str]) -> str:
-    """Output of a Python process under the layer, which says that it is there."""
+    """Return the output of a Python process under the layer, which reports that it is loaded."""
     result = subprocess.run([sys.executable, *code], capture_output=True, text=True, env=environment, check=False)
     output = result.stdout + result.stderr
     assert result.returncode == 0, output[-3000:]

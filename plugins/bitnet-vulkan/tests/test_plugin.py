@@ -1,4 +1,4 @@
-"""The parts of the plugin that need no device, and those that the conformance kit does not look at."""
+"""Parts of the plugin that need no device, and parts that the conformance kit does not test."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from bitnet_hal.errors import (
     UnsupportedError,
     UsageError,
 )
-from bitnet_vulkan import describe
+from bitnet_vulkan import abilities as abilities_module
+from bitnet_vulkan.abilities import ABILITIES, MATRIX_SHAPES, abilities
 from bitnet_vulkan.compile import KERNELS
-from bitnet_vulkan.describe import ABILITIES, KNOWN, abilities, usable
+from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import check, instance, vk
 
 OUT_OF_DEVICE_MEMORY = -2
 LARGE = 1 << 20
 SPIRV = runpy.run_path(str(Path(__file__).parents[1] / "spirv.py"))
-"""How the binaries are made."""
+"""The script that builds the binaries."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_no_stray_binaries() -> None:
 
 @pytest.mark.usefixtures("loader")
 def test_nested_structs_keep_their_pointers() -> None:
-    """A struct copied into another one, whose own pointers (pName) nobody else holds."""
+    """Copy a struct into another one: nothing else holds its pointers (pName)."""
     create = vk().make("VkComputePipelineCreateInfo", stage={"stage": 32, "pName": "m" * 200})
     gc.collect()
     trash = [vk().make("VkApplicationInfo", pApplicationName="x" * 200) for _ in range(200)]
@@ -140,10 +141,10 @@ def test_small_buffers_come_and_go(device: VulkanDevice) -> None:
 def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
     import vulkan
 
-    bytes_, halves = KNOWN["shapes"].values()
+    bytes_, halves = MATRIX_SHAPES.values()
 
     def products(_: object, count: Any, rows: Any) -> int:
-        """One product of bytes that the kernels use, one of halves that they do not."""
+        """Report one product of bytes that the kernels use, and one of halves that they do not."""
         count[0] = 2
         for i, shape in enumerate((bytes_, {**halves, "NSize": 8}) if rows != vk().null else ()):
             assert rows[i].sType == vulkan.VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
@@ -153,7 +154,7 @@ def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatc
 
     kind = "PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"
     known = vk().ffi.callback(vk().ffi.typeof(kind), products)
-    monkeypatch.setattr(describe, "function", lambda _: known)
+    monkeypatch.setattr(abilities_module, "function", lambda _: known)
     on = (
         "subgroupSizeControl",
         "computeFullSubgroups",
@@ -181,7 +182,7 @@ def test_memory_that_cannot_be_bound_is_given_back(
     driver = vk().lib
 
     class Unbound:
-        """The driver, but for its binding of memory."""
+        """The driver, except that it cannot bind memory."""
 
         def __getattr__(self, name: str) -> Any:
             if name in ("vkDestroyBuffer", "vkFreeMemory"):
@@ -199,7 +200,7 @@ def test_memory_that_cannot_be_bound_is_given_back(
 
 
 def test_large_uploads(device: VulkanDevice) -> None:
-    """What runs after sees all of their pieces."""
+    """Commands after an upload see all of its pieces."""
     content = np.random.default_rng(0).integers(0, 256, (40 << 20) + 12345, dtype=np.uint8)
     first, second = device.alloc(content.nbytes), device.alloc(content.nbytes)
     device.upload(whole(first), content.data)
@@ -245,7 +246,7 @@ def test_memory_kinds(device: VulkanDevice) -> None:
 
 @pytest.mark.usefixtures("loader")
 def test_the_plain_path() -> None:
-    """Kernels of the kit on a device that has no optional feature."""
+    """Run kernels of the kit without any optional ability."""
     environment = {**os.environ, "BITNET_VULKAN_WITHOUT": "all"}
     chosen = "test_kernel and not offered and (t1- or t7- or t33- or norm or attention or argmax)"
     tests = str(Path(__file__).parent / "test_conformance.py")

@@ -1,4 +1,4 @@
-"""Every shipped binary without matrices compiled for AMD GPUs that are not there, by RADV's own compiler.
+"""Every shipped binary without matrices, compiled for AMD GPUs that are not present by RADV's own compiler.
 
 Mesa's RADV has a device for any GPU family that compiles pipelines and runs nothing; it has no memory heaps. The driver
 reads its choice once, so each family is a process. Cooperative matrices crash this compiler in Mesa 22.3.
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 DRIVER = Path("/usr/share/vulkan/icd.d/radeon_icd.x86_64.json")
-"""Of Debian's mesa-vulkan-drivers."""
+"""The driver of Debian's mesa-vulkan-drivers."""
 FAMILIES = ("vega20", "navi21", "gfx1100")
 """GCN with dot products, RDNA2, RDNA3."""
 MAY_SPILL = frozenset({"decoder_layer_resident.sub.spv", "decoder_layer_resident.sub.dot.spv"})
-"""Not offered on AMD: it needs the number of multiprocessors, which this driver does not tell."""
+"""Not offered on AMD: it needs the number of multiprocessors, which this driver does not report."""
 
 SCRIPT = """
 import json
@@ -66,7 +66,7 @@ print(json.dumps(spills))
 
 
 def run(code: str, family: str) -> subprocess.CompletedProcess[str]:
-    """A Python process that sees one GPU of this family."""
+    """Run a Python process that sees one GPU of this family."""
     environment = {**os.environ, "RADV_FORCE_FAMILY": family, "VK_DRIVER_FILES": str(DRIVER)}
     environment["VK_ICD_FILENAMES"] = str(DRIVER)  # what older loaders call it
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
@@ -74,7 +74,7 @@ def run(code: str, family: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(autouse=True)
 def driver() -> None:
-    """Skip where RADV is not installed."""
+    """Skip if RADV is not installed."""
     if not DRIVER.exists():
         pytest.skip(f"no {DRIVER} (apt install mesa-vulkan-drivers)")
 
@@ -91,4 +91,4 @@ def test_every_binary_compiles_without_spilling(family: str) -> None:
 def test_a_device_without_memory_is_refused() -> None:
     done = run("from bitnet_vulkan.plugin import bitnet_backend; bitnet_backend().devices()", "navi21")
     assert "BackendUnavailableError" in done.stderr
-    assert "has not memory" in done.stderr
+    assert "has no device memory" in done.stderr

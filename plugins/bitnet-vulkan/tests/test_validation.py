@@ -1,4 +1,4 @@
-"""The conformance kit under the validation layer with synchronization checks: it must have nothing to say.
+"""The conformance kit under the validation layer with synchronization checks, which must report nothing.
 
 The layer is chosen when the instance is made, so the runs are processes of their own.
 """
@@ -21,12 +21,12 @@ LAYER = {
     "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
     "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
 }
-"""The layer writes what it finds to the standard output."""
+"""The layer writes its findings to the standard output."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def validation_layer() -> None:
-    """Skip where the layer (or a device) is missing."""
+    """Skip if the layer or a device is missing."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in LAYER.items():
             patch.setenv(name, value)
@@ -37,7 +37,7 @@ def validation_layer() -> None:
 
 
 def run(code: list[str], **environment: str) -> str:
-    """Output of a Python process."""
+    """Return the output of a Python process."""
     variables = {**os.environ, **LAYER, **environment}
     result = subprocess.run([sys.executable, *code], capture_output=True, text=True, env=variables, check=False)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]

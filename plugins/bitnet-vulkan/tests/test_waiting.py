@@ -1,4 +1,4 @@
-"""Waiting is bounded, and a timeout asks the device whether it is still there."""
+"""Bounded waiting: a timeout asks the device whether it is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NBYTES = 64 << 20
 
 @pytest.fixture
 def busy(device: VulkanDevice) -> Iterator[VulkanDevice]:
-    """A device with half a second of work before it, which may take a microsecond to wait for it."""
+    """Yield a device with half a second of queued work and a timeout of a microsecond."""
     first, second = device.alloc(NBYTES), device.alloc(NBYTES)
     device.upload(whole(first), np.full(NBYTES, 7, np.uint8).data)
     device.synchronize()
@@ -55,7 +55,7 @@ def test_a_device_that_is_gone(busy: VulkanDevice, monkeypatch: pytest.MonkeyPat
     driver = vk().lib
 
     class Gone:
-        """The driver, but every fence says that the device is lost."""
+        """The driver, except that every fence reports a lost device."""
 
         def __getattr__(self, name: str) -> Any:
             return (lambda *_: DEVICE_LOST) if name == "vkGetFenceStatus" else getattr(driver, name)

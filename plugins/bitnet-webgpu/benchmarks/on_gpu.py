@@ -44,7 +44,7 @@ LARGEST = "not ten_thousand and not 70001"  # cases that take minutes
 
 
 def kit() -> str:
-    """What pytest says at the end."""
+    """Run pytest and return its last line."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--require-device", "-k", LARGEST]
     files = [str(TESTS / f"test_{name}.py") for name in ("conformance", "gpu_tuning", "host", "describe")]
     found = subprocess.run([*command, *files], check=False, capture_output=True, text=True)
@@ -53,7 +53,7 @@ def kit() -> str:
 
 
 def story(request: str) -> str:
-    """What the shipped model writes."""
+    """Return the text that the shipped model generates."""
     with bitnet_core.load("stories", request) as model:
         return model.generate(PROMPT, max_tokens=CLEAR).text
 
@@ -70,7 +70,7 @@ def by_name(model: bitnet_core.Model, recorded: Any) -> dict[str, list[float]]:
 
 
 def host_times(model: bitnet_core.Model, recorded: Any) -> dict[str, float]:
-    """Milliseconds of a token: what the host spends encoding and submitting, and until all is done; and dispatches."""
+    """Return the milliseconds per token that the host spends encoding and submitting, the total, and the dispatches."""
     device: Any = model.device
     device.synchronize()
     start = time.perf_counter()
@@ -84,7 +84,7 @@ def host_times(model: bitnet_core.Model, recorded: Any) -> dict[str, float]:
 
 
 def measured(shape: str, device: str, prompts: tuple[int, ...], *, kernels: bool = True) -> dict[str, Any]:
-    """Speeds of a shape, and where the time goes."""
+    """Measure the speeds of a shape, and the time of each kernel."""
     found: dict[str, Any] = {"speed": {}}
     start = time.perf_counter()
     with bitnet_core.load(SyntheticSource(shape), device) as model:
@@ -110,7 +110,7 @@ def ways(shape: str, device: str) -> dict[str, Any]:
         return tuning.select_tuning(TuningQuery(spec, constants, params, info))
 
     settings = {"without subgroups": plain}
-    settings |= {f"tiles of {rows} rows, {group} threads": tiles(rows, group) for rows, group in tuning.TILES}
+    settings |= {f"tiles of {rows} rows, {group} threads": tiles(rows, group) for rows, group in tuning.PROMPT_TILES}
     found = {}
     for name, select_tuning in settings.items():
         print(name, flush=True)

@@ -1,4 +1,4 @@
-"""Adapters as wgpu describes them: what they are called, what is offered, what a device is asked for."""
+"""DeviceInfo of adapters as wgpu describes them: names, offered kernels, requested limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULTS = {
     "max-compute-workgroup-storage-size": 16384,
     "min-storage-buffer-offset-alignment": 256,
 }
-"""Of WebGPU."""
+"""WebGPU's default limits."""
 
 
 def adapter(

@@ -1,5 +1,5 @@
-"""What GPUs are given and software adapters are not (fused kernels, positions shared by workgroups), on whatever
-adapter there is: the kit's cases, with subgroups where it has them, and without."""
+"""Tunings of GPUs that software adapters do not get (fused kernels, positions shared by workgroups), on any adapter:
+the kit's cases with subgroups, if it has them, and without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bitnet_hal.testing.workbench import Bench
 from bitnet_hal.tuning.query import TuningQuery
 from bitnet_webgpu.describe import KNOWN, device_infos, usable
 from bitnet_webgpu.device import WebGpuDevice
-from bitnet_webgpu.tuning import FEW_ROWS, TILES, candidate_tunings, select_tuning
+from bitnet_webgpu.tuning import FEW_ROWS, PROMPT_TILES, candidate_tunings, select_tuning
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ FEW = [
     for case in cases_of(kernel)[:4]
     if case in CASES or kernel in REDUCING
 ]
-"""A few of each: what is different without subgroups is in one file, `reduce`."""
+"""A few cases of each kernel: all code that differs without subgroups is in one file, `reduce`."""
 
 MANY_ROWS = [
     case
@@ -121,7 +121,7 @@ def test_without_subgroups(plain: Bench, case: Case) -> None:
     check(plain, case)
 
 
-@pytest.mark.parametrize("tiles", TILES, ids=str)
+@pytest.mark.parametrize("tiles", PROMPT_TILES, ids=str)
 @pytest.mark.parametrize("case", MANY_ROWS, ids=lambda case: case.id)
 def test_tiles(grouped: Bench, case: Case, tiles: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     def tuning(*query: Any) -> Tuning:

@@ -1,4 +1,4 @@
-"""What the host does for a token, what it keeps, and how errors and waits end."""
+"""Work of the host per token, cached objects, errors and bounded waits."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ HOT = ("_set_pipeline", "_set_group", "_dispatch")
 
 
 def calls_of(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> Counter[str]:
-    """How often Python calls what, by name, in `action`: functions, its own built-in ones, and HOT."""
+    """Count Python's calls in `action` by name: functions, built-in functions, and those of HOT."""
     calls: Counter[str] = Counter()
 
     def seen(frame: FrameType, event: str, called: Any) -> None:
@@ -105,7 +105,7 @@ def test_python_calls_of_a_token(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_launch_is_timed_in_a_pass_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a batch of dispatches ends."""
+    """Check the end of a batch of dispatches too."""
     import wgpu.backends.wgpu_native as native
 
     ones, device, passes = counter(bench), own(bench), list[bool]()
@@ -200,7 +200,7 @@ def test_what_wgpu_refuses_is_typed(bench: Bench) -> None:
 
 
 def test_tables_over_the_binding_limit_are_split(bench: Bench) -> None:
-    """A model whose head and matrices are bound in parts says the same."""
+    """A model whose head and matrices are bound in parts generates the same tokens."""
     with load(device="numpy") as model:
         expected = model.generate("Once upon a time", max_tokens=12).tokens
     opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))

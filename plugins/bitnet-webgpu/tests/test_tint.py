@@ -22,9 +22,9 @@ from bitnet_webgpu.tuning import candidate_tunings
 pytestmark = pytest.mark.slow
 
 VERSION = "0.6.2"
-"""Of npm `webgpu`."""
+"""Version of npm `webgpu`."""
 PROLOGUES = {1: "", 32: "enable subgroups;\n"}
-"""By the size of subgroups: what a browser wants to read first, and naga (wgpu 0.32) refuses."""
+"""First lines by size of subgroups, which a browser requires and naga (wgpu 0.32) rejects."""
 SCRIPT = Path(__file__).with_name("tint.mjs")
 
 

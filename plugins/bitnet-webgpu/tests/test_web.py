@@ -1,4 +1,4 @@
-"""The exported model in a real browser: Chromium's WebGPU on SwiftShader says what numpy says."""
+"""The exported model in a real browser: Chromium's WebGPU on SwiftShader generates the same tokens as numpy."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ class LoadSettings(TypedDict, total=False):
     prefill_chunk: int
     lm_head_int8: AutoOnOff
     prompt_lookup: AutoOnOff
+    deterministic: bool
     stream_interval: float
     pool: MemoryPoolConfig
     # <!-- end -->

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from bitnet_hal.device import DeviceInfo
 
 
-_IN_LINES = frozenset(("device", "index", "name", "type", "total_memory", "driver", "fake", "extra"))
+_IN_LINES = frozenset(
+    ("device", "index", "name", "type", "total_memory", "driver", "fake", "extra", "batch_invariant_rows")
+)
 """What the first lines about a device say."""
 _BYTES = frozenset(("max_allocation", "max_binding", "shared_memory", "workgroup_storage"))
 
@@ -77,6 +79,7 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
         "physical_id": info.physical_id,
         "kernels": sorted(info.kernels),
         "features": sorted(info.features),
+        "batch_invariant_rows": dict(sorted(info.batch_invariant_rows.items())),
         "fake": info.fake,
         "extra": dict(info.extra),
     }
@@ -92,6 +95,7 @@ def _details(info: DeviceInfo, place: str) -> list[str]:
         f"driver: {info.driver or 'not reported'}",
         f"place under auto: {place}",
         f"key/value cache: {share_rule(info)}",
+        f"batch-invariant rows: {_invariant_rows(info)}",
     ]
     reported = {
         name: value for name, value in describe(info).items() if name not in _IN_LINES and value not in ("", 0, [])
@@ -99,6 +103,17 @@ def _details(info: DeviceInfo, place: str) -> list[str]:
     for name, value in {**reported, **info.extra}.items():
         lines.append(f"{name.replace('_', ' ')}: {_plain(name, value)}")
     return lines
+
+
+def _invariant_rows(info: DeviceInfo) -> str:
+    """Return the rows of a launch up to which a row has the same bits, of most kernels and of those with fewer."""
+    from bitnet_hal.device import ANY_ROWS
+
+    if not info.batch_invariant_rows:
+        return "1"
+    most = max(info.batch_invariant_rows.values())
+    fewer = [f"{name} {rows}" for name, rows in sorted(info.batch_invariant_rows.items()) if rows < most]
+    return ", ".join(["any number" if most == ANY_ROWS else str(most), *fewer])
 
 
 def _kind(info: DeviceInfo) -> str:

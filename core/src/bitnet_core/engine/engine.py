@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import Device
+from bitnet_hal.device import ANY_ROWS, Device, DeviceInfo
 from bitnet_hal.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.launcher import RecordedLaunches
@@ -28,11 +28,13 @@ from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.sampler import Sampler
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
+from bitnet_core.engine.speculative import DRAFT_TOKENS
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.device_weights import DeviceWeights
+from bitnet_core.plan.kernels import invariant_rows
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
 from bitnet_core.progress import Progress
 
@@ -102,11 +104,17 @@ class Engine:
                 'prompt_lookup is "on", but the delta nets of this model keep states, which cannot be rolled back when '
                 "a draft token is rejected"
             )
-        if "batch-invariant" not in device.info.features:
+        if not self._can_verify(device.info):
             raise UsageError(
                 f'prompt_lookup is "on", but {device.info.request} is not batch-invariant: the result of a row depends '
-                "on the number of rows"
+                "on the number of rows; with the option deterministic it does not on most devices"
             )
+
+    def _can_verify(self, info: DeviceInfo) -> bool:
+        """Return True if draft tokens verified in one step are those of single steps on the device."""
+        if self.config.delta is not None or not (self.options.deterministic or "batch-invariant" in info.features):
+            return False
+        return invariant_rows(self.config, info, group_scales=True) > DRAFT_TOKENS
 
     @property
     def device(self) -> Device:
@@ -279,15 +287,28 @@ class Engine:
         self.sequences, checkpoints = concurrency(
             self.options, self.source, device, self.sequences, self.scheduler.chunk
         )
-        checkable = "batch-invariant" in device.info.features and self.config.delta is None
+        checkable = self._can_verify(device.info)
         self.scheduler.multi_step.prompt_lookup = self.options.prompt_lookup if checkable else "off"
         self.worker = Worker(self.source, device, self.options, self.scheduler, self.sequences, checkpoints)
+
+    def _limit_rows(self) -> None:
+        """Limit steps to the rows that the device keeps batch-invariant."""
+        info = self.device.info
+        rows = invariant_rows(self.config, info, group_scales=self.weights.has_group_scales)
+        self.worker.launcher.tuned_rows = 0 if rows == ANY_ROWS else rows
+        if rows < self.scheduler.chunk:
+            log.info("deterministic: steps of at most %d rows on %s", rows, info.request)
+            self.scheduler.chunk = rows
+            self.sequences = min(self.sequences, rows)
+            self.worker.sequences = self.sequences
 
     def _ready(self) -> Runner:
         """Return the runner; creates it and loads the weights if needed."""
         if self._freed:
             raise closed()
         self.worker.load(self._progress)
+        if self.options.deterministic:
+            self._limit_rows()
         return self.worker.runner()
 
     def _step(self) -> list[RequestOutput]:

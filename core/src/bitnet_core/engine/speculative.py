@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bitnet_hal.device import BATCH_INVARIANT_ROWS
-
-DRAFT_TOKENS = BATCH_INVARIANT_ROWS - 1
+DRAFT_TOKENS = 4
 """Draft tokens that a step verifies beside the certain one."""
 _LENGTHS = (3, 2, 1)
 """Lengths of the n-grams that are looked up, the longest first."""

@@ -14,7 +14,7 @@ from bitnet_core.engine.kv_cache.cache import KVCache, cache_bytes
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.model.source import ModelSource
-from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.engine import AutoOnOff, EngineOptions
 from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import needed_kernels
 from bitnet_core.plan.lm_head_int8 import add_lm_head_int8
@@ -51,7 +51,8 @@ class Worker:
         self.sequences = sequences
         self.checkpoints = checkpoints
         self.config = options.config_of(source.config)
-        self.launcher = Launcher(device, tilings(device.info, kernels_hash))
+        measured = {} if options.deterministic else tilings(device.info, kernels_hash)
+        self.launcher = Launcher(device, measured)
         self.pool = MemoryPool(device, options.pool)
         plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
         share = free_share(device, plan.total)
@@ -86,11 +87,15 @@ class Worker:
             weights = upload(self.source, self.device, self._scheduler.context, progress)
             weights.config = self.config
             try:
-                add_lm_head_int8(weights, self.launcher, self.options.lm_head_int8)
+                add_lm_head_int8(weights, self.launcher, self._lm_head_int8())
             except BaseException:
                 weights.free(self.device)
                 raise
             self._weights = weights
+
+    def _lm_head_int8(self) -> AutoOnOff:
+        """Return the option; "off" if texts must not depend on others, whose options may need all logits."""
+        return "off" if self.options.deterministic else self.options.lm_head_int8
 
     def _check_kernels(self) -> None:
         info = self.device.info
@@ -117,7 +122,15 @@ class Worker:
                 context=self._scheduler.context,
             )
             try:
-                self._runner = Runner(self.device, self.launcher, self.pool, self.weights, cache, self.options.kv_dtype)
+                self._runner = Runner(
+                    self.device,
+                    self.launcher,
+                    self.pool,
+                    self.weights,
+                    cache,
+                    self.options.kv_dtype,
+                    fused=not self.options.deterministic,
+                )
             except BaseException:
                 cache.free()
                 raise

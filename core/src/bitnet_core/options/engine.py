@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bitnet_hal.errors import UsageError
 
-from bitnet_core.options.fields import CACHE, MODEL, check_options, option
+from bitnet_core.options.fields import CACHE, DEVICE, MODEL, check_options, option
 
 if TYPE_CHECKING:
     from bitnet_core.model.config import ModelConfig
@@ -90,8 +90,14 @@ class EngineOptions:
         "auto",
         flags=(),
         help="Speculative decoding of a single greedy request: draft the next four tokens from its own text and check "
-        "them in one step. The text is the same. Needs a device with the feature `batch-invariant` (cpu); auto: as "
-        "long as it saves time; not for models with delta nets.",
+        "them in one step. The text is the same. Needs a device with the feature `batch-invariant` (cpu), or "
+        "`deterministic`; auto: as long as it saves time; not for models with delta nets.",
+    )
+    deterministic: bool = option(
+        False,
+        group=DEVICE,
+        help="Make every text independent of the requests beside it, on any device: no fused kernels, and steps of no "
+        "more rows than the device keeps batch-invariant (`bitnet devices -v`), which may be slower.",
     )
     stream_interval: float = option(
         0.1, above=0, flags=(), help="Seconds of greedy decoding, about, between two chunks of a stream."

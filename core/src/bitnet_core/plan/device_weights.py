@@ -134,6 +134,15 @@ class DeviceWeights:
     signs: dict[int, View] = field(default_factory=dict)  # of the Hadamard rotation, f32[width] by width
 
     @property
+    def has_group_scales(self) -> bool:
+        """True if a ternary matrix has scales of blocks of columns."""
+        linears = [self.embedding, self.head]
+        for layer in self.layers:
+            linears += [layer.qkv, layer.attn_output, layer.gate_up, layer.ffn_down]
+            linears += [matrix for matrix in (layer.gate, layer.inputs) if matrix]
+        return any(part.block for linear in linears if isinstance(linear, Linear) for part in linear.parts)
+
+    @property
     def head_bytes(self) -> int:
         """Bytes of the head that are read to choose a token."""
         if self.lm_head_int8:

@@ -68,11 +68,15 @@ class HybridPlan(Plan):
 
     def _input(self, scratch: Scratch, rows: int, layer: LayerWeights) -> tuple[View, View, list[Launch]]:
         """Return the views of QKV and of the gate, and the launches that compute them from the norm of x. For a delta
-        net the normed x is also kept in `plain`. A single row uses one product for both."""
+        net the normed x is also kept in `plain`, from which the gates of the delta rule are computed. A single row uses
+        one product for both views."""
         assert layer.gate is not None
         qkv = layer.qkv
         gate = layer.gate
         launches = self._normed(scratch, rows, layer.attn_norm, qkv, keep=layer.delta is not None)
+        if layer.delta:  # before the larger product, whose weights are on their way meanwhile
+            plain = scratch.view("plain", rows, 4 * self.config.hidden)
+            launches += self._dense(layer.delta.gates, rows, plain, scratch.view("gates", rows))
         if rows == 1 < scratch.rows and layer.inputs:  # scratch for two rows holds both results
             both = scratch.view("qkv", 1, 4 * (qkv.outs + gate.outs))
             launches += self._matmul(scratch, 1, layer.inputs, both, layer.inputs.outs)
@@ -145,8 +149,7 @@ class HybridPlan(Plan):
         qkv: View,
         gate: View,
     ) -> list[Launch]:
-        """Compute norm(delta rule(conv(qkv))) * silu(gate), quantized; the gates of the delta rule come from
-        `plain`."""
+        """Compute norm(delta rule(conv(qkv))) * silu(gate), quantized. `_input` computes the rule's gates."""
         net = self.config.delta
         assert net is not None
         step = scratch.view("step", rows)
@@ -157,7 +160,6 @@ class HybridPlan(Plan):
         groups = net.key_heads if net.regrouped else 1
         shape: ParamDict = {"rows": rows, "n_heads": net.value_heads, "head_dim": net.value_dim, "groups": groups}
         return [
-            *self._dense(own.gates, rows, scratch.view("plain", rows, 4 * self.config.hidden), gates),
             prepare(
                 CATALOGUE["causal_conv1d"],
                 {"rows": rows, "channels": net.channels, "taps": net.conv},

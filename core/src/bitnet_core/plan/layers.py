@@ -45,16 +45,19 @@ class CacheViews(Protocol):
 
 
 class Plan:
-    """A builder of the launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES)."""
+    """A builder of the launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES).
 
-    def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str) -> None:
+    fused: False leaves out the optional kernels that stand in for others; most serve some numbers of rows only.
+    """
+
+    def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str, *, fused: bool = True) -> None:
         self.weights = weights
         self.launcher = launcher
         self.config = config = weights.config
         self.kv = KV_TYPES.index(kv_dtype)
         self.ablock = config.activation_group_size
         self.activation = RELU2 if config.activation == "relu2" else SILU
-        self._optional = launcher.device.info.kernels
+        self._optional = launcher.device.info.kernels if fused else frozenset[str]()
 
     def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
         """Return the launches that compute the hidden states x[rows, H] from step[rows] and store keys and values.

@@ -9,8 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from bitnet_hal.device import BATCH_INVARIANT_ROWS, Device, DeviceType
+from bitnet_hal.device import ANY_ROWS, Device, DeviceType
 from bitnet_hal.discovery.request import DeviceRequest
 from bitnet_hal.discovery.selection import BackendStartupSummary
 from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
@@ -24,6 +25,7 @@ from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.sampling.logits import LogitsRequest
 from bitnet_core.formats.open import open_model
 from bitnet_core.options.engine import EngineOptions, KvType
+from bitnet_core.testing import texts
 from bitnet_core.testing.drawn import DrawnSource
 from bitnet_core.tokenizer import load_tokenizer
 
@@ -126,48 +128,69 @@ class ModelRules:
         self._check_drawn(bench, "bonsai2-tiny")
 
     @pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
-    def test_a_row_is_the_same_among_few(self, bench: Bench, kv_dtype: KvType) -> None:
-        """With the feature "batch-invariant", logits of 2 to BATCH_INVARIANT_ROWS rows must have the bits of one-row
-        steps.
+    def test_a_row_is_the_same_beside_others(self, bench: Bench, kv_dtype: KvType) -> None:
+        """With the option `deterministic`, the logits of a token must have the same bits alone, in a prompt, and in
+        prompts cut into steps at other places, after few and after many positions.
 
-        Models with one weight scale and with group scales, after few and after many positions.
+        Models with one weight scale and with group scales.
         """
-        if "batch-invariant" not in bench.device.info.features:
-            pytest.skip('the device does not claim "batch-invariant"')
         _needs_every_kernel(bench)
         stories = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
         for source in (stories, DrawnSource()):
-            engine = Engine(source, bench.backend.open(bench.index), EngineOptions(kv_dtype, max_sequences=1))
+            options = EngineOptions(kv_dtype, max_sequences=LIKE_ROWS, deterministic=True)
+            engine = Engine(source, bench.backend.open(bench.index), options)
             try:
-                for prompt in (9, 300):
+                if engine.scheduler.chunk < 2:
+                    pytest.skip("the device declares no batch-invariant rows")
+                for prompt in (9, 70):
                     _check_like_rows(engine, prompt)
             finally:
                 engine.close()
 
+    def test_a_text_does_not_depend_on_other_requests(self, bench: Bench) -> None:
+        """With the option `deterministic`, greedy and seeded texts must be those that each request has alone.
+
+        Requests arrive in the middle of others, some are cancelled, prefixes are shared, and the cache is too small for
+        all: requests are preempted and recomputed.
+        """
+        _needs_every_kernel(bench)
+        texts.check(bench.backend.open(bench.index), requests=10, tokens=24)
+
+
+LIKE_ROWS = 8
+"""Tokens whose logits are compared."""
+
 
 def _check_like_rows(engine: Engine, prompt: int) -> None:
-    """Compare the logits of tokens after a prompt, computed one by one and in batches."""
+    """Compare the logits of LIKE_ROWS tokens after a prompt, computed one by one and in steps with others."""
     draw = np.random.default_rng(prompt)
-    tokens = draw.integers(0, engine.config.tokens, prompt + BATCH_INVARIANT_ROWS).tolist()
+    tokens = draw.integers(0, engine.config.tokens, prompt + LIKE_ROWS).tolist()
     with engine.scheduler.borrow_index(len(tokens)) as req_index:
         runner = engine._ready()
         chunk = engine.scheduler.chunk
-        for start in range(0, prompt, chunk):
-            runner.forward(
-                [ScheduledTokens(req_index, start, tuple(tokens[start : min(start + chunk, prompt)]))], (), chunk
-            )
-        places = range(prompt, len(tokens))
-        alone = [
-            runner.decode_step([ScheduledTokens(req_index, at, (tokens[at],))], [LogitsRequest(0)])[0].full().copy()
-            for at in places
-        ]
-        for rows in range(2, BATCH_INVARIANT_ROWS + 1):
-            span = ScheduledTokens(req_index, prompt, tuple(tokens[prompt : prompt + rows]))
-            together = runner.forward([span], range(rows), chunk)
-            for row, one in enumerate(alone[:rows]):
-                assert np.array_equal(together[row, : len(one)], one), (
-                    f"after {prompt} tokens row {row} of {rows} differs from the same row alone by up to "
-                    f"{np.abs(together[row, : len(one)] - one).max():.3g}"
+
+        def compute(first: int, end: int, wanted: int, rows: int) -> list[npt.NDArray[np.float32]]:
+            """Compute tokens first..end - 1 in steps of `rows`; returns the logits of those from `wanted` on."""
+            found: list[npt.NDArray[np.float32]] = []
+            for start in range(first, end, rows):
+                part = tuple(tokens[start : min(start + rows, end)])
+                span = ScheduledTokens(req_index, start, part)
+                asked = [row for row in range(len(part)) if start + row >= wanted]
+                found += list(runner.forward([span], asked, chunk))
+            return found
+
+        compute(0, prompt, prompt, chunk)
+        alone = []
+        for at in range(prompt, len(tokens)):
+            step = ScheduledTokens(req_index, at, (tokens[at],))
+            alone.append(runner.decode_step([step], [LogitsRequest(0)])[0].full().copy())
+        few = [(prompt, rows) for rows in (2, 3, 5, LIKE_ROWS)]
+        for first, rows in (*few, (0, 7), (0, 64), (0, ANY_ROWS)):
+            together = compute(first, len(tokens), prompt, min(rows, chunk))
+            for row, (one, other) in enumerate(zip(alone, together, strict=True)):
+                assert np.array_equal(other[: len(one)], one), (
+                    f"after {prompt} tokens row {row} in steps of {min(rows, chunk)} rows from token {first} differs "
+                    f"from the same row alone by up to {np.abs(other[: len(one)] - one).max():.3g}"
                 )
 
 

@@ -30,6 +30,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "max_grid": tuple,
     "type": DeviceType,
     "transfer": TransferMode,
+    "batch_invariant_rows": Mapping,
     "extra": Mapping,
 }
 
@@ -90,6 +91,9 @@ def _problem(info: Any) -> str:
         return f"its alignment {info.alignment} is not a power of two from 4 to 4096"
     if not all(isinstance(name, str) for name in (*info.kernels, *info.features, *info.extra)):
         return "a name of a kernel, a feature or an extra is not a string"
+    for name, rows in info.batch_invariant_rows.items():
+        if not isinstance(name, str) or type(rows) is not int or rows < 1:
+            return f"its batch-invariant rows of {name!r} are {rows!r}, not a number of 1 or more"
     if [type(size) for size in info.max_grid] != [int, int, int]:
         return "its largest grid is not three integers"
     if not all(isinstance(value, str | int | float | bool) for value in info.extra.values()):

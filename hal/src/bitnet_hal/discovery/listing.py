@@ -78,6 +78,7 @@ def _to_plain(info: DeviceInfo) -> dict[str, Any]:
     plain["features"] = sorted(info.features)
     plain["type"] = info.type.value
     plain["transfer"] = info.transfer.value
+    plain["batch_invariant_rows"] = dict(info.batch_invariant_rows)
     plain["extra"] = dict(info.extra)
     return plain
 

@@ -29,6 +29,7 @@ __all__ = [
     "SIGMOID",
     "SILU",
     "STEP_FIELDS",
+    "UNFUSED_KERNELS",
     "ceil_div",
     "kv_row_bytes",
 ]
@@ -78,3 +79,6 @@ ROTATED_KERNELS = frozenset(
     spec.name for spec in (rotated.NORM_ROTATE_QUANTIZE, rotated.GLU_ROTATE_QUANTIZE, rotated.GATED_ROTATE_QUANTIZE)
 )
 """Optional kernels that fuse rotation and quantization with the norm, GLU or gate before them."""
+
+UNFUSED_KERNELS = frozenset({spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k"} | DELTA_KERNELS)
+"""Kernels of which every step can be made: without those that fuse several, and without the int8 head."""

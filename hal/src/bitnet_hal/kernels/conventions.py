@@ -83,4 +83,9 @@ of a sequence are consecutive in a step, in ascending positions, and continue fr
 **Dense tables**: q8_0 has blocks of 32 elements (f16 scale, i8[32]), q6_K blocks of 256 elements in 210 bytes, both
 as GGUF defines them.
 
-Sums of a ternary product are exact integers, so that all devices agree; everything else is f32."""
+Sums of a ternary product are exact integers, so that all devices agree; everything else is f32.
+
+**Batch invariance**: the order of every f32 sum over a row (norms, softmax, head, delta rule, scales) depends on that
+row alone, in launches of up to `DeviceInfo.batch_invariant_rows` rows: not on the number of rows, their contents, the
+row's place, or the places at which a prompt is cut into steps. Required for launches of up to 8 rows that share the
+tuning of 8 rows."""

@@ -107,19 +107,14 @@ def attention(a: Arrays, p: Params, c: Constants) -> None:
         blocks = tables[sequence, : ceil_div(length, KV_BLOCK)]
         k = _history(k_cache, blocks, length, c["KV"], head_dim)
         v = _history(v_cache, blocks, length, c["KV"], head_dim)
-        queries = q[mine].transpose(1, 0, 2, 3).reshape(n_kv, -1, head_dim)
-        scores = (queries @ k.transpose(0, 2, 1)) * np.float32(p["scale"])
-        seen = np.arange(length) <= np.repeat(positions, group)[:, None]
-        scores = np.where(seen, scores, np.float32(-np.inf))
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
-        mixed = _mix(weights, v, seen)
-        out[mine] = mixed.reshape(n_kv, len(mine), group, head_dim).transpose(1, 0, 2, 3)
+        for t, position in zip(mine, positions, strict=True):
+            out[t] = _attend(q[t], k[:, : position + 1], v[:, : position + 1], np.float32(p["scale"]))
 
 
-def _mix(weights: F32, v: F32, seen: npt.NDArray[np.bool_]) -> F32:
-    """Return weights[h, T, P] @ v[h, P, D]; positions that a row does not see do not count, even if they hold NaN."""
-    if np.isfinite(v).all():
-        return weights @ v
-    rows = [np.einsum("hp,hpd->hd", weights[:, t, visible], v[:, visible]) for t, visible in enumerate(seen)]
-    return np.stack(rows, axis=1)
+def _attend(q: F32, k: F32, v: F32, scale: np.float32) -> F32:
+    """Return [kv head, group, D] of one row q from the positions that it sees, k and v [kv head, length, D]: BLAS sums
+    products of several rows in another order."""
+    scores = (q @ k.transpose(0, 2, 1)) * scale
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return np.asarray(weights @ v)

@@ -82,7 +82,7 @@ def embed_rows_ternary(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def matmul_dense(a: Arrays, p: Params, c: Constants) -> None:
-    """Compute y[l, y_first + n] = x[l] . w[n]."""
+    """Compute y[l, y_first + n] = x[l] . w[n], row by row: BLAS sums products of several rows in another order."""
     rows, outs, width, stride, first = sizes(p, "rows", "outs", "width", "y_stride", "y_first")
     dtype = DENSE_TYPES[c["DTYPE"]]
     w = _table(a["w"], outs, width, dtype)
@@ -90,4 +90,6 @@ def matmul_dense(a: Arrays, p: Params, c: Constants) -> None:
     y = output_block(a["y"], rows, outs, stride, first)
     step = max(1, _CHUNK // width)
     for row in range(0, outs, step):
-        y[:, row : row + step] = (decode_table(w[row : row + step], dtype) @ x.T).T
+        part = decode_table(w[row : row + step], dtype)
+        for one, out in zip(x, y[:, row : row + step], strict=True):
+            out[:] = part @ one

@@ -7,9 +7,9 @@ import sys
 from types import MappingProxyType
 
 import importlib_metadata
-from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.device import ANY_ROWS, DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.host_memory import total_memory
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
 
 ALIGNMENT = 64
 """Bytes, as SIMD loads of other CPU devices need: unaligned plans fail on this device already."""
@@ -32,6 +32,7 @@ def numpy_info() -> DeviceInfo:
         transfer=TransferMode.UNIFIED,
         kernels=frozenset({"top_k", *DELTA_KERNELS}),
         features=frozenset({"timings"}),
+        batch_invariant_rows=MappingProxyType(dict.fromkeys(CATALOGUE, ANY_ROWS)),
         extra=MappingProxyType({"active_kernel": "numpy"}),
     )
 

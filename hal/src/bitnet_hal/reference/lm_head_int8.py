@@ -45,7 +45,9 @@ def approx_logits(a: Arrays, p: Params, c: Constants) -> None:
     x = a["x"][: rows * width].reshape(rows, width)
     codes = a["codes"][: outs * width].reshape(outs, width)
     logits = _logits(a, p)
-    logits[:] = (x @ codes.astype(np.float32).T) * a["scale"][:outs]
+    values = codes.astype(np.float32)
+    for one, out in zip(x, logits, strict=True):
+        out[:] = (values @ one) * a["scale"][:outs]
     low = logits - a["error"][:outs] * _length(x)
     low = np.where(np.isfinite(low), low, np.float32(np.nan))
     starts = np.arange(0, outs, HEAD_GROUP)

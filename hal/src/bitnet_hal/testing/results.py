@@ -88,6 +88,7 @@ def _device(info: DeviceInfo) -> dict[str, Any]:
         "driver": info.driver,
         "features": sorted(info.features),
         "optional_kernels": sorted(info.kernels),
+        "batch_invariant_rows": dict(info.batch_invariant_rows),
         "total_memory": info.total_memory,
     }
 

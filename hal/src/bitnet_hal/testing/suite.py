@@ -12,6 +12,7 @@ from bitnet_hal.device import Backend
 from bitnet_hal.testing.rules.devices import DeviceRules
 from bitnet_hal.testing.rules.errors import ErrorRules
 from bitnet_hal.testing.rules.features import FeatureRules
+from bitnet_hal.testing.rules.invariance import InvarianceRules
 from bitnet_hal.testing.rules.kernels import KernelRules
 from bitnet_hal.testing.rules.liveness import LivenessRules
 from bitnet_hal.testing.rules.memory import MemoryRules
@@ -47,6 +48,7 @@ class BackendConformance(
     MemoryRules,
     DeviceRules,
     PluginRules,
+    InvarianceRules,
     KernelRules,
 ):  # pytest runs the last base first: kernels that do not compile are the first failure shown
     """The rules of the kit. Derive from it in a test module, set `backend`, and run pytest.

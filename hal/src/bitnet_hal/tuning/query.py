@@ -10,7 +10,7 @@ from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 
 FEW_ROWS = 8
-"""Maximum rows of a decode step."""
+"""Maximum rows of a decode step; every backend must keep the kernels of its steps batch-invariant up to so many."""
 
 
 def shared_heads(params: Params, limit: int) -> int:

@@ -1,8 +1,8 @@
 // out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t] of the row's own sequence.
 // One workgroup = the query heads of one key/value head for a few rows. Blocks of 64 positions pass once, with a running
 // maximum and sum (online softmax). Neighbouring rows of one sequence share the decoded block; a single row reads it in
-// place. Positions that a row does not see are never read for it. A row whose sequence or block lies outside the tables
-// or the cache gives NaN.
+// place. Both sum in the same order, so that a row has the same bits among others as alone. Positions that a row does not
+// see are never read for it. A row whose sequence or block lies outside the tables or the cache gives NaN.
 #pragma once
 #include "kernels/cache.hpp"
 #include "kernels/gemm_f32.hpp"
@@ -10,7 +10,7 @@
 
 namespace bitnet::BITNET_PATH {
 
-constexpr uint32_t HEADS_AT_ONCE = 4;  // query heads of one row that share the loads of a key or value
+constexpr uint32_t HEADS_AT_ONCE = 4;  // queries that share the loads of a key or value
 
 static inline uint32_t padded_dim(uint32_t head_dim) { return ceil_div(head_dim, LANES) * LANES; }
 
@@ -72,11 +72,11 @@ struct Attention {
   }
 };
 
-// scores[h * 64 + j] = scale * q[h] . k[j] for H heads and the first `seen` rows of a block.
+// scores[h * 64 + j] = q[h] . k[j] * scales[j] for H queries and the first `seen` keys of a block, `stride` bytes apart.
 template <KvType KV, uint32_t H>
-static inline void score_rows(const Attention& a, const float* q, const uint8_t* rows, uint32_t seen, float* scores) {
-  const uint32_t dim = a.p.head_dim;
-  for (uint32_t j = 0; j < seen; ++j, rows += a.p.row_bytes) {
+static inline void score_rows(const float* q, uint32_t dim, const uint8_t* rows, uint32_t stride, uint32_t seen,
+                              const float* scales, float* scores) {
+  for (uint32_t j = 0; j < seen; ++j, rows += stride) {
     Vec sums[H];
     float tail[H] = {};
     for (auto& s : sums) s = splat(0);
@@ -87,9 +87,15 @@ static inline void score_rows(const Attention& a, const float* q, const uint8_t*
     }
     for (; i < dim; ++i)
       for (uint32_t h = 0; h < H; ++h) tail[h] += load_kv_one<KV>(rows, i) * q[h * dim + i];
-    const float scale = a.p.scale * a.k_cache.scale(rows);
-    for (uint32_t h = 0; h < H; ++h) scores[h * KV_BLOCK + j] = (sum(sums[h]) + tail[h]) * scale;
+    float totals[H];
+    sum_each<H>(sums, totals);
+    for (uint32_t h = 0; h < H; ++h) scores[h * KV_BLOCK + j] = (totals[h] + tail[h]) * scales[j];
   }
+}
+
+// scales[j] = scale * the scale of key j.
+static inline void key_scales(const Attention& a, const uint8_t* rows, uint32_t count, float* scales) {
+  for (uint32_t j = 0; j < count; ++j) scales[j] = a.p.scale * a.k_cache.scale(rows + size_t(j) * a.p.row_bytes);
 }
 
 // acc[h * padded + i] = acc * factor[h] + sum_j weights[h * 64 + j] v[j, i]
@@ -117,7 +123,7 @@ static inline void mix_rows(const Attention& a, const float* weights, const floa
     for (uint32_t h = 0; h < H; ++h) {
       float total = acc[h * a.padded + i] * factor[h];
       for (uint32_t j = 0; j < seen; ++j)
-        total += weights[h * KV_BLOCK + j] * load_kv_one<KV>(rows + size_t(j) * stride, i);
+        total = fma_one(weights[h * KV_BLOCK + j], load_kv_one<KV>(rows + size_t(j) * stride, i), total);
       acc[h * a.padded + i] = total;
     }
 }
@@ -136,8 +142,10 @@ static inline void one_row(const Attention& a, uint32_t t, uint32_t h0, uint32_t
     if (!a.block(step.sequence, first / KV_BLOCK, block)) return a.fill(t, h0, h0 + H, NAN);
     const uint32_t seen = smaller(KV_BLOCK, length - first);
     const uint8_t* values = a.v_cache.rows(block, kv_head);
-    score_rows<KV, H>(a, a.q(t, h0), a.k_cache.rows(block, kv_head), seen, scores);
-    float factor[H];
+    const uint8_t* keys = a.k_cache.rows(block, kv_head);
+    float scales[KV_BLOCK], factor[H];
+    key_scales(a, keys, seen, scales);
+    score_rows<KV, H>(a.q(t, h0), a.p.head_dim, keys, a.p.row_bytes, seen, scales, scores);
     for (uint32_t h = 0; h < H; ++h) factor[h] = softmax_block(scores + h * KV_BLOCK, seen, state[h]);
     if constexpr (KV == KV_INT8)
       for (uint32_t h = 0; h < H; ++h)
@@ -158,26 +166,31 @@ static inline uint32_t one_row_heads(const Attention& a, uint32_t t, uint32_t h0
   return h0;
 }
 
-// f32[64, padded] of the first `count` rows of a block; the rest, and the padding, 0.
+// f32[64, padded] of the first `count` rows of a block, without the scales of int8 rows; the rest, and the padding, 0.
 template <KvType KV>
-static inline void decode_block(const Attention& a, const Cache& cache, const uint8_t* rows, uint32_t count, float* out) {
+static inline void decode_block(const Attention& a, const uint8_t* rows, uint32_t count, float* out) {
   const uint32_t dim = a.p.head_dim;
   for (uint32_t j = 0; j < KV_BLOCK; ++j, rows += a.p.row_bytes, out += a.padded) {
     if (j >= count) {
       for (uint32_t i = 0; i < a.padded; ++i) out[i] = 0;
       continue;
     }
-    const Vec scale = splat(cache.scale(rows));
     uint32_t i = 0;
-    for (; i + LANES <= dim; i += LANES) store(out + i, load_kv<KV>(rows, i) * scale);
-    for (; i < dim; ++i) out[i] = load_kv_one<KV>(rows, i) * cache.scale(rows);
+    for (; i + LANES <= dim; i += LANES) store(out + i, load_kv<KV>(rows, i));
+    for (; i < dim; ++i) out[i] = load_kv_one<KV>(rows, i);
     for (; i < a.padded; ++i) out[i] = 0;
   }
 }
 
-static inline void transpose_block(const float* rows, uint32_t dim, uint32_t padded, float* out) {
-  for (uint32_t i = 0; i < dim; ++i)
-    for (uint32_t j = 0; j < KV_BLOCK; ++j) out[i * KV_BLOCK + j] = rows[j * padded + i];
+// Scores of as many whole groups of H queries as there are against `count` decoded keys; returns the first query left.
+template <uint32_t H>
+static inline uint32_t score_queries(const Attention& a, const float* q, uint32_t m, uint32_t queries, const float* keys,
+                                     uint32_t count, const float* scales, float* scores) {
+  const auto* rows = reinterpret_cast<const uint8_t*>(keys);
+  for (; m + H <= queries; m += H)
+    score_rows<KV_F32, H>(q + size_t(m) * a.p.head_dim, a.p.head_dim, rows, 4 * a.padded, count, scales,
+                          scores + size_t(m) * KV_BLOCK);
+  return m;
 }
 
 // Rows t0..t1 of one sequence, heads h0..h1 of one key/value head; query m = (t - t0) * heads + h - h0.
@@ -186,8 +199,7 @@ static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uin
                                float* scratch) {
   const uint32_t heads = h1 - h0, queries = (t1 - t0) * heads, dim = a.p.head_dim, padded = a.padded;
   float* keys = scratch;
-  float* transposed = keys + KV_BLOCK * padded;
-  float* values = transposed + KV_BLOCK * dim;
+  float* values = keys + KV_BLOCK * padded;
   float* q = values + KV_BLOCK * padded;
   float* scores = q + size_t(queries) * dim;
   float* acc = scores + size_t(queries) * KV_BLOCK;
@@ -197,7 +209,7 @@ static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uin
     const uint32_t t = t0 + m / heads, end = uint32_t(a.step(t).position) + 1;
     length = end > length ? end : length;
     const float* from = a.q(t, h0 + m % heads);
-    for (uint32_t i = 0; i < dim; ++i) q[size_t(m) * dim + i] = from[i] * a.p.scale;
+    for (uint32_t i = 0; i < dim; ++i) q[size_t(m) * dim + i] = from[i];
     for (uint32_t i = 0; i < padded; ++i) acc[size_t(m) * padded + i] = 0;
     state[m] = {-INFINITY, 0};
   }
@@ -209,17 +221,24 @@ static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uin
       continue;
     }
     const uint32_t count = smaller(KV_BLOCK, length - first);
-    decode_block<KV>(a, a.k_cache, a.k_cache.rows(block, kv_head), count, keys);
-    decode_block<KV>(a, a.v_cache, a.v_cache.rows(block, kv_head), count, values);
-    transpose_block(keys, dim, padded, transposed);
-    gemm(queries, q, dim, transposed, KV_BLOCK, dim, scores, KV_BLOCK, KV_BLOCK, false);
+    const uint8_t *cached_keys = a.k_cache.rows(block, kv_head), *cached_values = a.v_cache.rows(block, kv_head);
+    decode_block<KV>(a, cached_keys, count, keys);
+    decode_block<KV>(a, cached_values, count, values);
+    float scales[KV_BLOCK];
+    key_scales(a, cached_keys, count, scales);
+    uint32_t scored = score_queries<HEADS_AT_ONCE>(a, q, 0, queries, keys, count, scales, scores);
+    scored = score_queries<2>(a, q, scored, queries, keys, count, scales, scores);
+    score_queries<1>(a, q, scored, queries, keys, count, scales, scores);
     bool whole = true;
     for (uint32_t m = 0; m < queries; ++m) {
       const uint32_t end = uint32_t(a.step(t0 + m / heads).position) + 1;
       whole = whole && end >= first + KV_BLOCK;
       if (end <= first) continue;
-      const float factor = softmax_block(scores + size_t(m) * KV_BLOCK, smaller(KV_BLOCK, end - first), state[m]);
-      float* sums = acc + size_t(m) * padded;
+      const uint32_t seen = smaller(KV_BLOCK, end - first);
+      float *weights = scores + size_t(m) * KV_BLOCK, *sums = acc + size_t(m) * padded;
+      const float factor = softmax_block(weights, seen, state[m]);
+      if constexpr (KV == KV_INT8)
+        for (uint32_t j = 0; j < seen; ++j) weights[j] *= a.v_cache.scale(cached_values + size_t(j) * a.p.row_bytes);
       for (uint32_t i = 0; i < padded; i += LANES) store(sums + i, load(sums + i) * splat(factor));
     }
     if (whole) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "half.hpp"
@@ -22,6 +23,8 @@ static inline Vec operator-(Vec a, Vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
 static inline Vec operator*(Vec a, Vec b) { return {_mm256_mul_ps(a.v, b.v)}; }
 static inline Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
 static inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+// One lane of fma.
+static inline float fma_one(float a, float b, float c) { return std::fma(a, b, c); }
 // min and max give b where a lane is NaN.
 static inline Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
 static inline Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
@@ -41,6 +44,22 @@ static inline float sum(Vec a) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+// out[i] = sum(a[i]), in the order of sum.
+template <uint32_t N>
+static inline void sum_each(const Vec* a, float* out) {
+  if constexpr (N == 4) {
+    const auto halves = [](__m256 x, __m256 y) {  // lanes of 128 bits: x, y, each added up from two
+      return _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+    };
+    const __m256 xy = halves(a[0].v, a[1].v), zw = halves(a[2].v, a[3].v);
+    __m256 s = _mm256_add_ps(_mm256_shuffle_ps(xy, zw, 0x44), _mm256_shuffle_ps(xy, zw, 0xee));
+    s = _mm256_add_ps(s, _mm256_movehdup_ps(s));
+    const __m128 xzyw = _mm_shuffle_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1), 0x88);
+    _mm_storeu_ps(out, _mm_shuffle_ps(xzyw, xzyw, 0xd8));
+  } else {
+    for (uint32_t i = 0; i < N; ++i) out[i] = sum(a[i]);
+  }
 }
 static inline float largest(Vec a) {
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));

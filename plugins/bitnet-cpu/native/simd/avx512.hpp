@@ -2,6 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "half.hpp"
@@ -22,6 +23,8 @@ static inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 static inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
 static inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
 static inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// One lane of fma.
+static inline float fma_one(float a, float b, float c) { return std::fma(a, b, c); }
 // min and max give b where a lane is NaN.
 static inline Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 static inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
@@ -39,7 +42,29 @@ static inline Vec exp2_whole(Vec n) {
 static inline Vec clear_below(Vec a, Vec b, Vec value) {
   return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ), value.v)};
 }
-static inline float sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
+static inline float sum(Vec a) {
+  const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+// out[i] = sum(a[i]), in the order of sum.
+template <uint32_t N>
+static inline void sum_each(const Vec* a, float* out) {
+  if constexpr (N == 4) {
+    const auto halves = [](__m512 x, __m512 y) {  // lanes of 128 bits: x, x, y, y, added up from two each
+      return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+    };
+    const __m512 xy = halves(a[0].v, a[1].v), zw = halves(a[2].v, a[3].v);
+    __m512 s = _mm512_add_ps(_mm512_shuffle_f32x4(xy, zw, 0x88), _mm512_shuffle_f32x4(xy, zw, 0xdd));
+    s = _mm512_add_ps(s, _mm512_permute_ps(s, 0x4e));
+    s = _mm512_add_ps(s, _mm512_permute_ps(s, 0xb1));
+    const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(first, s)));
+  } else {
+    for (uint32_t i = 0; i < N; ++i) out[i] = sum(a[i]);
+  }
+}
 static inline float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
 static inline bool any_greater(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ) != 0; }
 static inline bool any_nan(Vec a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q) != 0; }

@@ -2,6 +2,7 @@
 #pragma once
 #include <arm_neon.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "half.hpp"
@@ -22,6 +23,8 @@ static inline Vec operator-(Vec a, Vec b) { return {vsubq_f32(a.v, b.v)}; }
 static inline Vec operator*(Vec a, Vec b) { return {vmulq_f32(a.v, b.v)}; }
 static inline Vec operator/(Vec a, Vec b) { return {vdivq_f32(a.v, b.v)}; }
 static inline Vec fma(Vec a, Vec b, Vec c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
+// One lane of fma.
+static inline float fma_one(float a, float b, float c) { return std::fma(a, b, c); }
 // min and max give b where a lane is NaN.
 static inline Vec min(Vec a, Vec b) { return {vbslq_f32(vcltq_f32(a.v, b.v), a.v, b.v)}; }
 static inline Vec max(Vec a, Vec b) { return {vbslq_f32(vcgtq_f32(a.v, b.v), a.v, b.v)}; }
@@ -37,6 +40,11 @@ static inline Vec clear_below(Vec a, Vec b, Vec value) {
   return {vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(value.v), vcltq_f32(a.v, b.v)))};
 }
 static inline float sum(Vec a) { return vaddvq_f32(a.v); }
+// out[i] = sum(a[i])
+template <uint32_t N>
+static inline void sum_each(const Vec* a, float* out) {
+  for (uint32_t i = 0; i < N; ++i) out[i] = sum(a[i]);
+}
 static inline float largest(Vec a) { return vmaxvq_f32(a.v); }
 static inline bool any_greater(Vec a, Vec b) { return vmaxvq_u32(vcgtq_f32(a.v, b.v)) != 0; }
 static inline bool any_nan(Vec a) { return vminvq_u32(vceqq_f32(a.v, a.v)) == 0; }

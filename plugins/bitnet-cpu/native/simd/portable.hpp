@@ -45,6 +45,8 @@ static inline Vec operator/(Vec a, Vec b) {
 static inline Vec fma(Vec a, Vec b, Vec c) {
   return each([&](uint32_t i) { return a.v[i] * b.v[i] + c.v[i]; });
 }
+// One lane of fma.
+static inline float fma_one(float a, float b, float c) { return a * b + c; }
 // min and max give b where a lane is NaN.
 static inline Vec min(Vec a, Vec b) {
   return each([&](uint32_t i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
@@ -69,6 +71,11 @@ static inline Vec clear_below(Vec a, Vec b, Vec value) {
 }
 static inline float sum(Vec a) {
   return ((a.v[0] + a.v[4]) + (a.v[2] + a.v[6])) + ((a.v[1] + a.v[5]) + (a.v[3] + a.v[7]));
+}
+// out[i] = sum(a[i])
+template <uint32_t N>
+static inline void sum_each(const Vec* a, float* out) {
+  for (uint32_t i = 0; i < N; ++i) out[i] = sum(a[i]);
 }
 static inline float largest(Vec a) {
   float m = a.v[0];

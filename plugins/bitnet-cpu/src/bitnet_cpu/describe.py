@@ -1,4 +1,4 @@
-"""What the CPU is, and which code path it runs."""
+"""DeviceInfo of the CPU, and the code path that it runs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from functools import cache
 from types import MappingProxyType
 
 import psutil
+from bitnet_hal.device import ANY_ROWS
 from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BackendUnavailableError, UsageError
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
 from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode
 
 from bitnet_cpu import __version__
+from bitnet_cpu.tuning import PACKED_ROWS
 
 VARIABLE = "BITNET_CPU_KERNEL"
+BATCH_INVARIANT_ROWS = MappingProxyType({**dict.fromkeys(CATALOGUE, ANY_ROWS), "matmul_ternary_block": PACKED_ROWS})
+"""More rows of matrices with group scales are multiplied from unpacked panels, whose f32 sums have another order."""
 ALIGNMENT = 4
-"""Bytes: kernels load without alignment, but f32 and i32 values lie on their own size."""
+"""Bytes: kernels use unaligned loads, but f32 and i32 values must lie at multiples of their size."""
 
 
 def usable_paths() -> list[str]:
-    """Code paths that this CPU runs, best first. BackendUnavailableError if the native module does not load."""
+    """Return the code paths that this CPU runs, best first. Raises BackendUnavailableError if the native module does
+    not load."""
     try:
         from bitnet_cpu import _native
     except ImportError as exc:
@@ -34,7 +39,8 @@ def usable_paths() -> list[str]:
 
 
 def active_kernel() -> str:
-    """The code path that a new device uses: BITNET_CPU_KERNEL, else the best. UsageError if the CPU cannot run it."""
+    """Return the code path of a new device: BITNET_CPU_KERNEL, else the best. Raises UsageError if the CPU cannot run
+    it."""
     usable = usable_paths()
     wanted = os.environ.get(VARIABLE)
     if wanted and wanted not in usable:
@@ -44,7 +50,7 @@ def active_kernel() -> str:
 
 @cache
 def cpu_name() -> str:
-    """The processor's name as the system tells it."""
+    """Return the processor's name as the system reports it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -56,7 +62,7 @@ def cpu_name() -> str:
 
 
 def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
-    """The device; `path` and `threads` of an open one, else what a new one would use."""
+    """Return the DeviceInfo of the CPU. path, threads: those of an open device; by default those of a new one."""
     from bitnet_cpu.threads import thread_count
 
     path = path or active_kernel()
@@ -74,5 +80,6 @@ def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
         transfer=TransferMode.UNIFIED,
         kernels=frozenset({"top_k", "pack_head", "approx_logits", "refine_logits"}) | DELTA_KERNELS,
         features=frozenset({"timings", "tunings", "batch-invariant"}),
+        batch_invariant_rows=BATCH_INVARIANT_ROWS,
         extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),
     )

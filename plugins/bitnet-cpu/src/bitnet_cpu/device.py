@@ -1,4 +1,4 @@
-"""The CPU as a HAL device: host memory, native kernels, one thread pool."""
+"""The CPU as a device: host memory, native kernels, one thread pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bitnet_cpu.threads import pool, thread_count
 from bitnet_cpu.tuning import candidate_tunings, select_tuning
 
 ASK_FROM = 1 << 20
-"""Bytes from which an allocation first asks how much memory is free, which takes a third of a millisecond."""
+"""Bytes from which an allocation first queries the free memory, which takes a third of a millisecond."""
 
 
 @dataclass(eq=False, slots=True)
@@ -32,7 +32,7 @@ class CpuBuffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuKernel:
-    """One catalogue kernel of one code path."""
+    """A catalogue kernel of one code path."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
@@ -53,7 +53,7 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
         super().__init__(cpu_info(self._path, self._pool.threads))
 
     def free_memory(self) -> int:
-        """Bytes the operating system could still give."""
+        """Return the bytes of memory that are available to new allocations."""
         return int(psutil.virtual_memory().available)
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> CpuBuffer:
@@ -70,12 +70,12 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
             return CpuBuffer(_native.allocate(nbytes), nbytes, kind)
 
     def _wrap(self, host: memoryview) -> CpuBuffer:
-        """The memory itself."""
+        """Use the host memory itself."""
         with native("wrap"):
             return CpuBuffer(_native.wrap(host), host.nbytes, MemoryKind.SHARED)
 
     def _free(self, buffer: CpuBuffer) -> None:
-        """Drop the memory, at once or when the recordings that use it are closed."""
+        """Release the memory, at once or when the recordings that use it are closed."""
         buffer.memory.release()
 
     def _upload(self, buffer: CpuBuffer, offset: int, source: memoryview) -> None:
@@ -95,13 +95,13 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
             target.memory.copy_from(target_at, source.memory, source_at, nbytes)
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
-        """Tiles for one launch; see `bitnet_cpu.tuning`."""
+        """Return the tiles of one launch; see `bitnet_cpu.tuning`."""
         return select_tuning(spec, params, _native.panel_rows(self._path), self._pool.threads)
 
     def tunings(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
     ) -> list[Tuning]:
-        """See bitnet_hal.device.TunableDevice."""
+        """Return the tunings that `bitnet tune` measures; see TunableDevice."""
         return candidate_tunings(spec, params, self.tuning(spec, constants, params))
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> CpuKernel:
@@ -119,7 +119,7 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
         return _native.make_launch(launch.kernel.compiled, launch.grid, parts, launch.params)
 
     def _record(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> None:
-        """Launches that one native call runs; they keep their buffers' memory alive."""
+        """Prepare launches that one native call runs; they keep their buffers' memory alive."""
         launches = _native.Launches()
         for launch in recording.launches:
             with native(launch.kernel.spec.name):
@@ -136,7 +136,7 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
         recording.native.clear()
 
     def _timings(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> list[float]:
-        """Launch by launch, by the host's clock."""
+        """Time each launch by the host's clock."""
         return [self._timed(launch) for launch in recording.launches]
 
     def _timed(self, launch: BoundLaunch[CpuBuffer, CpuKernel]) -> float:
@@ -147,7 +147,7 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
             return time.perf_counter() - began
 
     def _wait(self) -> None:
-        """Nothing is ever pending."""
+        """Do nothing: launches are synchronous."""
 
     def _close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: memory is released with its buffers."""

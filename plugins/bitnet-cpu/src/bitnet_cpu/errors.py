@@ -1,4 +1,4 @@
-"""Native failures as errors of the HAL: the one place where they are translated."""
+"""Conversion of native failures to errors of the contract."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ERRORS: dict[type[Exception], type[GpuError]] = {
     _native.LaunchFault: LaunchError,
     _native.Unsupported: UnsupportedError,
 }
-"""Native exception -> HAL error; a failed allocation (MemoryError) becomes OutOfMemoryError."""
+"""Error class by native exception; a failed allocation (MemoryError) becomes OutOfMemoryError."""
 
 FAILURES: tuple[type[Exception], ...] = (*ERRORS, MemoryError)
 """The exceptions of the native module."""
@@ -21,7 +21,7 @@ FAILURES: tuple[type[Exception], ...] = (*ERRORS, MemoryError)
 
 @contextmanager
 def native(operation: str, requested: int = 0) -> Iterator[None]:
-    """Translate what the native module raises inside the block. requested: bytes, for allocations."""
+    """Convert the native module's exceptions inside the block. requested: bytes, for allocations."""
     try:
         yield
     except FAILURES as exc:
@@ -29,7 +29,7 @@ def native(operation: str, requested: int = 0) -> Iterator[None]:
 
 
 def translated(error: Exception, operation: str, requested: int = 0) -> GpuError:
-    """Return the HAL's error for one of FAILURES. requested: bytes, for allocations."""
+    """Return the error for one of FAILURES. requested: bytes, for allocations."""
     if isinstance(error, MemoryError):
         return OutOfMemoryError(
             "the system has no memory left",

@@ -20,13 +20,13 @@ class CpuBackend:
     api = (2, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """One device: the CPU. BackendUnavailableError if the native module does not load."""
+        """Return one device, the CPU. Raises BackendUnavailableError if the native module does not load."""
         from bitnet_cpu.describe import cpu_info
 
         return [cpu_info()]
 
     def open(self, index: int) -> Device:
-        """The CPU, with the best code path or the one that BITNET_CPU_KERNEL names."""
+        """Open the CPU with the best code path, or the one that BITNET_CPU_KERNEL names."""
         from bitnet_hal.errors import DeviceNotFoundError
 
         from bitnet_cpu.device import CpuDevice

@@ -1,4 +1,4 @@
-"""How many threads to compute with."""
+"""The number of threads, and the shared thread pools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 
 def cgroup_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """CPU quota of this process's control groups in cores (v2, or v1's cpu controller); infinity without one."""
+    """Return the CPU quota of this process's control groups in cores (v2, or v1's cpu controller), infinity without
+    one."""
     quota = float("inf")
     try:
         lines = own.read_text(errors="replace").splitlines()
@@ -59,9 +60,9 @@ def _quota(folder: Path) -> float:
 
 
 def thread_count() -> int:
-    """BITNET_NUM_THREADS, else the physical cores this process may use, within its cgroup's quota.
+    """Return BITNET_NUM_THREADS, else the number of physical cores that this process may use within its cgroup's quota.
 
-    UsageError if the variable is not a number in 1..1024.
+    Raises UsageError if the variable is not a number in 1..1024.
     """
     if text := os.environ.get(VARIABLE, "").strip():
         if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MOST:
@@ -92,5 +93,5 @@ def _siblings(folder: Path) -> str:
 
 @cache
 def pool(threads: int) -> _native.Pool:
-    """The process's pool of that size, shared by all devices."""
+    """Return the process's pool of that size, shared by all devices."""
     return _native.Pool(threads)

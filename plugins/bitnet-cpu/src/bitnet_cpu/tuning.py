@@ -1,4 +1,4 @@
-"""Tile sizes: how a launch is cut into workgroups that threads take one by one."""
+"""Tile sizes: a launch is divided into workgroups, which threads take one by one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bitnet_hal.rounding import ceil_div
 PACKED_ROWS = 8
 """Rows up to which a ternary matrix is multiplied from its packed blocks, without unpacking panels (as in C++)."""
 DECODE_BLOCK = 256
-"""embed_rows decodes whole blocks of this many columns."""
+"""Columns of a block that embed_rows decodes as a whole."""
 CHANNELS = 512
-"""Of a convolution for a workgroup."""
+"""Channels of a convolution per workgroup."""
 TRIED_ROWS = (16, 32, 64, 128)
-"""Rows of a matrix for a workgroup among which `bitnet tune` may choose."""
+"""Matrix rows per workgroup among which `bitnet tune` chooses."""
 HEAD_ROWS = {"pack_head": 256, "approx_logits": 256, "refine_logits": 4096}
 """Rows of the head for a workgroup; rescoring looks at all bounds first, so its share is larger."""
 
 
 def select_tuning(spec: KernelSpec, params: Mapping[str, int | float], panel_rows: int, threads: int) -> Tuning:
-    """TILE_N and TILE_T of a launch. panel_rows: matrix rows that the code path unpacks together."""
+    """Return the tiles of a launch. panel_rows: matrix rows that the code path unpacks together."""
     rows = int(params.get("rows", 1))
     tile = dict.fromkeys(spec.tuning, 1)
     if spec.name in ("embed_rows", "embed_rows_ternary"):
@@ -41,7 +41,7 @@ def select_tuning(spec: KernelSpec, params: Mapping[str, int | float], panel_row
 
 
 def candidate_tunings(spec: KernelSpec, params: Mapping[str, int | float], usual: Tuning) -> list[Tuning]:
-    """`usual`, and for products of few rows others that cut the matrix into larger or smaller shares."""
+    """Return `usual`, and for products of few rows others with more or fewer matrix rows per workgroup."""
     if spec.name not in ("matmul_ternary", "matmul_ternary_block", "matmul_dense") or int(params["rows"]) > PACKED_ROWS:
         return [usual]
     sizes = [size for size in TRIED_ROWS if size != usual.tile["TILE_N"]]
@@ -49,9 +49,10 @@ def candidate_tunings(spec: KernelSpec, params: Mapping[str, int | float], usual
 
 
 def _attention(params: Mapping[str, int | float], rows: int, threads: int) -> dict[str, int]:
-    """The query heads of one key/value head; prompts share decoded blocks between 32 rows. Decoding: fewer heads where
-    half of the threads would have none."""
-    heads, tile_t = int(params["n_heads"]), 32 if rows > PACKED_ROWS else 1
+    """Return the tile of attention: all query heads of one key/value head, and 32 rows of a prompt, which share decoded
+    blocks. In decode steps a workgroup takes fewer heads if half of the threads would be idle otherwise."""
+    heads = int(params["n_heads"])
+    tile_t = 32 if rows > PACKED_ROWS else 1
     tile_n = heads // int(params["n_kv_heads"])
     while tile_t == 1 and tile_n > 1 and 2 * rows * ceil_div(heads, tile_n) <= threads:
         tile_n //= 2

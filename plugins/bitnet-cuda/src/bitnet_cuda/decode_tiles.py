@@ -8,17 +8,22 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
 from bitnet_cuda.kernels.portable.tiles import WORKSPACE, tuned
-from bitnet_cuda.tensor_tiles import BATCH_ROWS, FULL_GPU, MULTIPROCESSORS, block_group
+from bitnet_cuda.tensor_tiles import BATCH_ROWS, FULL_GPU, IN_TURNS, MULTIPROCESSORS, block_group
 
 BLOCKS = 160  # thread blocks that keep a large GPU busy
 MOST_COLUMNS = 32_768  # of a norm joined to its product, in the 48 KiB of shared memory beside scales and sums
+RING = 96 << 10  # bytes of weights on their way to a multiprocessor: with more, kernels in between take longer
+RING_WARPS = (24, 20)  # that multiply, at most: with one unit of 256 columns each, and with more
 
 
 def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
-    if name == "rope_attention" and constants["KV"] == 1 and params["head_dim"] in (64, 128):
+    dims = (64, 128, 256) if wgmma else (64, 128)  # 256 takes more shared memory than others have
+    if name == "rope_attention" and constants["KV"] == 1 and params["head_dim"] in dims:
         return rope_attention(params, wgmma=wgmma)
     if name == "matmul_ternary_block" and params["rows"] == 1 and int(params["width"]) <= MOST_COLUMNS:
+        if wgmma and (ring := block_ring(constants, params)):
+            return ring
         return block_row("row", int(params["width"]), int(params["outs"]), 16, SPLITS=1)
     few = name == "matmul_ternary_block" and wgmma and params["rows"] <= BATCH_ROWS
     if few and (tile := block_group(constants, params)):
@@ -62,10 +67,28 @@ def block_row(variant: str, columns: int, outs: int, piece: int, **tile: int) ->
     return tuned(32 * max(4, ceil_div(columns, 256 * steps)), tile, variant, COLUMNS=columns, STEPS=steps)
 
 
+def block_ring(constants: Constants, params: Params) -> Tuning | None:
+    """Constants of matmul_ternary_block_ring.cu: a block on each multiprocessor, and what it can have under way. None
+    for scales of less than 128 columns and rows that are not in whole groups."""
+    columns, outs, block = int(params["width"]), int(params["outs"]), constants["BLOCK"]
+    if constants["ABLOCK"] not in (0, 128) or block % 128 or columns % 512 or outs % 8:
+        return None
+    units = columns // 256
+    steps = 1 if units <= RING_WARPS[0] else ceil_div(units, RING_WARPS[1])
+    stage = 8 * (columns // 4 + 4 * ceil_div(columns, block))  # bytes of eight rows, and of their scales
+    stages = max(2, min(ceil_div(outs, 8 * MULTIPROCESSORS), RING // stage))
+    private = {"COLUMNS": columns, "STEPS": steps, "STAGES": stages, "CHUNKS": columns // 512}
+    return tuned(32 * (ceil_div(units, steps) + 1), IN_TURNS, "ring", **private, SHARED=stages * stage + 1024)
+
+
 def rope_attention(params: Params, *, wgmma: bool) -> Tuning:
     """rope_attention_mma.cu: heads of a block, blocks that share a row's positions, 16 a warp each or twice that."""
     tile_n, dim, rows = shared_heads(params, 4), int(params["head_dim"]), int(params["rows"])
     blocks = rows * (int(params["n_heads"]) // tile_n)
+    if dim > 128:  # a block has a multiprocessor to itself, and a warp 16 of its elements
+        tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": min(32, max(1, MULTIPROCESSORS // blocks))}
+        shape = {"DIM": dim, "SHARED": 512 * dim, "RESIDENT": 1, "BUFFERS": 1, "TILES": 1}
+        return tuned(512, tile, "mma", workspace=WORKSPACE, **shape)
     splits = min(32, max(1, BLOCKS // blocks))
     many = (256, 2, 2, 1) if blocks <= 2 * MULTIPROCESSORS else (256, 1, 3, 1)
     group, buffers, resident, tiles = (512, 1, 1, 1 + (wgmma and rows > 1)) if splits > 1 else many

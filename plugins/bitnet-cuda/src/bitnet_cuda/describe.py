@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceInfo, DeviceType, filter_devices, table
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, filter_devices, table
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
@@ -65,6 +65,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if capability >= (8, 0) else frozenset()),
         features=frozenset({"timings", "async-readback", "lm-head-int8"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=extra,
     )
 

@@ -45,7 +45,8 @@ def apart(launches: Sequence[StreamLaunch]) -> list[StreamLaunch]:
 
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
-    """For each launch: the beginning of the weights AHEAD places on; products with block scales have no room."""
+    """For each launch: the beginning of the weights AHEAD places on. Products with block scales have no room ("block"),
+    or ask for their own weights early enough ("ring")."""
     weights = [*map(_weights, launches), *[None] * AHEAD]
     ahead = [weights[at + (1 if one.kernel.spec.name in NEXT else AHEAD)] for at, one in enumerate(launches)]
     return [None if one.kernel.tuning.variant == "block" else its for one, its in zip(launches, ahead, strict=True)]
@@ -54,19 +55,24 @@ def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] 
 def _weights(launch: StreamLaunch) -> Bound[StreamBuffer] | None:
     named = zip(launch.kernel.spec.bindings, launch.bound, strict=False)
     found = next((view for binding, view in named if binding.name in ("w", "codes")), None)
-    return found and Bound(found.buffer, found.offset, min(found.nbytes, MOST_AHEAD))
+    early = launch.kernel.tuning.variant == "ring"
+    return None if early or found is None else Bound(found.buffer, found.offset, min(found.nbytes, MOST_AHEAD))
 
 
 def tensor_maps(launch: StreamLaunch) -> list[Any]:
     """Where bulk copies find weights and activations: a kernel's last arguments, if it has any."""
     private = launch.kernel.tuning.private
-    if not {"SPAN_N", "SPAN_T", "PAIRED"} & private.keys():
+    if not {"SPAN_N", "SPAN_T", "PAIRED", "CHUNKS"} & private.keys():
         return []
     rows, outs, width, *_ = map(int, launch.kernel.spec.unpack(launch.params).values())
     first, second, third, *more = (bound.buffer.address + bound.offset for bound in launch.bound)
     if "PAIRED" in private:  # caches, a block's rows at a time
         row, size = 2 * private["HEAD_DIM"], launch.bound[1].nbytes
         return [_tensor_map(one, (row, size // row), (row,), (128, KV_BLOCK), 3) for one in (second, third)]
+    if "CHUNKS" in private:  # eight rows, 128 bytes of them at a time
+        row = width // 4
+        dims, box = (128, 8, private["CHUNKS"], outs // 8), (128, 8, private["CHUNKS"], 1)
+        return [_tensor_map(first, dims, (row, 128, 8 * row), box, 3)]
     if "SPAN_N" in private:  # a head, 128 bytes of its rows at a time
         row = width if launch.kernel.spec.name == "approx_logits" else 2 * width
         return [_tensor_map(second, (row, outs), (row,), (128, private["SPAN_N"]), 3)]

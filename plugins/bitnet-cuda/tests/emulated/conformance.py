@@ -18,7 +18,7 @@ from bitnet_hal.device import DeviceInfo, Tuning
 from bitnet_hal.driver.enumerate import by_index
 from bitnet_hal.errors import GpuTimeoutError
 from bitnet_hal.kernels.base import RMS_NORM
-from bitnet_hal.kernels.spec import Params
+from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.testing import BackendConformance
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, expected
 from bitnet_hal.testing.cases.registry import cases_of
@@ -90,6 +90,25 @@ class TestConformance(BackendConformance):
         want = product(bench, batch, whole, 0, 64)
         for first, count in ((0, 2), (62, 2), (30, 9), (7, 17), (1, 33)):
             assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
+
+    @pytest.mark.parametrize("stages", [2, 3])
+    def test_a_row_whose_weights_are_more_than_is_under_way(
+        self, bench: Bench, stages: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One block has all of them, and its stages are filled again and again."""
+        ring = decode_tiles.block_ring
+
+        def alone(constants: Constants, params: Params) -> Tuning | None:
+            tile = ring(constants, params)
+            if tile is None:
+                return None
+            private = tile.private
+            each = (private["SHARED"] - 1024) // private["STAGES"]
+            less = {**private, "STAGES": stages, "SHARED": stages * each + 1024}
+            return replace(tile, tile={**tile.tile, "SPLITS": 1}, private=less)
+
+        monkeypatch.setattr(decode_tiles, "block_ring", alone)
+        run(bench, "matmul_ternary_block", "a128-b128-row", "a128-b256-row", "a0-b128-row", "a128-exact-row")
 
     @pytest.mark.parametrize("rows", [1, 1 << 20])
     def test_warpgroups_of_attention_share_rows_or_positions(

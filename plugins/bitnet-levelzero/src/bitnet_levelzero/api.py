@@ -1,5 +1,6 @@
-"""The binding: what tools/ze_api.h declares of Level Zero, by cffi; nothing is loaded before the first call. There is
-no well-kept binding for Python, and so few functions need none.
+"""The binding to Level Zero: the declarations of tools/ze_api.h, through cffi. Nothing is loaded before the first call.
+
+There is no maintained binding for Python, and the plugin needs few functions.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ LIBRARY = "ze_loader.dll" if sys.platform == "win32" else "libze_loader.so.1"
 
 @cache
 def load() -> CffiLibrary:
-    """The loader; OSError where it is not installed. An old one lacks some functions: AttributeError."""
+    """Load the loader. Raises OSError if it is not installed; functions that an old one lacks raise AttributeError."""
     return CffiLibrary(ffi, ffi.dlopen(LIBRARY), RESULTS, ("ze_structure_type_t", "zes_structure_type_t"))
 
 
 def call(name: str, *arguments: Any, doing: str = "", **details: Unpack[ErrorDetails]) -> None:
-    """Call a function; the exception of its result if it fails."""
+    """Call a function. Raises the exception of its result if it fails."""
     load().call(name, doing or name, *arguments, **details)
 
 
 def given(name: str, *arguments: Any, doing: str = "", **details: Unpack[ErrorDetails]) -> Any:
-    """What a function gives as its last argument."""
+    """Call a function that writes to its last argument, and return that value."""
     return load().given(name, doing or name, *arguments, **details)
 
 
 def listed(name: str, *arguments: Any) -> list[Any]:
-    """All handles or structures that a function counts first and then gives."""
+    """Call a count-then-fill function and return its handles or structs."""
     return load().listed(name, name, *arguments)

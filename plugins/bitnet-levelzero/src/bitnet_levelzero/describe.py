@@ -1,4 +1,4 @@
-"""The devices of this machine, as their drivers describe them, and why there is none."""
+"""Enumeration of Level Zero GPUs and their tiles, with the reason if there is none."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import os
 import sys
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from bitnet_hal.errors import BackendUnavailableError, GpuError
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, filter_devices, pci_address
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, Handle, TransferMode, filter_devices, pci_address
 
 from bitnet_levelzero import api
 from bitnet_levelzero.api import given, listed
 from bitnet_levelzero.errors import BACKEND, UNINITIALIZED, check
 from bitnet_levelzero.tuning import architecture
 
-LEAST_API, LEAST_SPIRV = (1, 3), (1, 2)
+MIN_API = (1, 3)
+MIN_SPIRV = (1, 2)
 ALIGNMENT = 16
 """Bytes: kernels load 16 at a time."""
-GPU, INTEGRATED, SUBDEVICE, COMPUTE, SYSTEM_ACCESS = 1, 1, 2, 1, 1
-"""A type of devices, two flags of theirs, one of a command queue group, one of shared system allocations."""
+GPU = 1  # ze_device_type_t
+INTEGRATED = 1  # ze_device_property_flag_t
+SUBDEVICE = 2
+COMPUTE = 1  # ze_command_queue_group_property_flag_t
+SYSTEM_ACCESS = 1  # ze_memory_access_cap_flag_t
+INTEL = 0x8086
+"""PCI vendor."""
 NODES = "/dev/dri/renderD*"
 _DRIVER = "Install Intel's GPU driver"
 _HOW = {
@@ -32,8 +39,8 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class LevelZeroGpu:
-    """A device with its driver. card: the whole GPU, where the device is a tile (-1: it is none) of it; ordinal: the
-    group of its queues that compute."""
+    """A device with its driver. card: the whole GPU. tile: number of the tile, -1 for a whole GPU. ordinal: the queue
+    group that computes."""
 
     driver: Handle
     card: Handle
@@ -44,18 +51,21 @@ class LevelZeroGpu:
 
 
 def usable() -> list[LevelZeroGpu]:
-    """Every GPU of every driver that is new enough, and behind it its tiles where it has several;
-    BackendUnavailableError with the reason where there is none."""
-    _start()
-    cards = [(made_by, card) for made_by in listed("zeDriverGet") for card in listed("zeDeviceGet", made_by)]
-    devices = [(*of, one) for of in cards for one in (of[1], *listed("zeDeviceGetSubDevices", of[1]))]
+    """Return the GPUs of all drivers that are recent enough, each followed by its tiles if it has several. Raises
+    BackendUnavailableError with the reason if there is none."""
+    _initialise()
+    devices: list[tuple[Handle, Handle, Handle]] = []
+    for driver in listed("zeDriverGet"):
+        for card in listed("zeDeviceGet", driver):
+            for device in (card, *listed("zeDeviceGetSubDevices", card)):
+                devices.append((driver, card, device))
     found, reasons = filter_devices(devices, BACKEND, lambda device, index: describe(*device, index))
     if not found:
         raise _unavailable("; ".join(reasons) or "no Level Zero driver has a GPU")
     return found
 
 
-def _start() -> None:
+def _initialise() -> None:
     try:
         result = api.load().lib.zeInit(0)
     except OSError as exc:
@@ -73,28 +83,27 @@ def _unavailable(reason: str, code: str = "") -> BackendUnavailableError:
     return BackendUnavailableError(reason, backend=BACKEND, operation="zeInit", code=code, hint=hint)
 
 
-def describe(made_by: Handle, card: Handle, device: Handle, index: int) -> LevelZeroGpu | None:
-    """A device; None where it is no GPU, BackendUnavailableError where its driver is too old."""
+def describe(driver: Handle, card: Handle, device: Handle, index: int) -> LevelZeroGpu | None:
+    """Return a device with its DeviceInfo, None if it is not a GPU. Raises BackendUnavailableError if its driver is too
+    old."""
     about = given("zeDeviceGetProperties", device)
     if about["type"] != GPU:
         return None
     spirv = given("zeDeviceGetModuleProperties", device)["spirvVersionSupported"]
     compute = given("zeDeviceGetComputeProperties", device)
-    version = given("zeDriverGetApiVersion", made_by)
+    version = given("zeDriverGetApiVersion", driver)
     name = about["name"] or f"Intel GPU {about['deviceId']:04x}"
-    _check_version(name, "Level Zero", version, LEAST_API)
-    _check_version(name, "SPIR-V", spirv, LEAST_SPIRV)
+    _check_version(name, "Level Zero", version, MIN_API)
+    _check_version(name, "SPIR-V", spirv, MIN_SPIRV)
     tile = about["subdeviceId"] if about["flags"] & SUBDEVICE else -1
     integrated = bool(about["flags"] & INTEGRATED)
-    access = given("zeDeviceGetMemoryAccessProperties", device)["sharedSystemAllocCapabilities"]
-    release = given("zeDriverGetProperties", made_by)["driverVersion"]
-    family = architecture(about["deviceId"])
+    release = given("zeDriverGetProperties", driver)["driverVersion"]
     info = DeviceInfo(
         backend=BACKEND,
         index=index,
         name=f"{name}, tile {tile}" if tile >= 0 else name,
         type=DeviceType.INTEGRATED if integrated else DeviceType.GPU,
-        vendor="Intel" if about["vendorId"] == 0x8086 else f"{about['vendorId']:04x}",
+        vendor="Intel" if about["vendorId"] == INTEL else f"{about['vendorId']:04x}",
         driver=f"Level Zero {'.'.join(map(str, _pair(version)))}, driver {release}",
         total_memory=sum(memory["totalSize"] for memory in listed("zeDeviceGetMemoryProperties", device)),
         max_allocation=about["maxMemAllocSize"],
@@ -105,27 +114,34 @@ def describe(made_by: Handle, card: Handle, device: Handle, index: int) -> Level
         physical_id=physical_id(card),
         kernels=DELTA_KERNELS | ROTATED_KERNELS | {"top_k"},
         features=frozenset({"timings"}),
-        extra=MappingProxyType(
-            {
-                "uuid": bytes(about["uuid"]["id"]).hex(),
-                "architecture": family.get("name", "unknown"),
-                "dpas": "there, not used yet" if family.get("dpas") else "none known",
-                "tiles": max(1, len(listed("zeDeviceGetSubDevices", device))),
-                "compute_units": about["numSlices"] * about["numSubslicesPerSlice"] * about["numEUsPerSubslice"],
-                "subgroups": " ".join(map(str, compute["subGroupSizes"][: compute["numSubGroupSizes"]])),
-                "local_memory": compute["maxSharedLocalMemory"],
-                "tick_ns": about["timerResolution"],
-                "tick_bits": about["kernelTimestampValidBits"],
-                "system_memory": integrated and bool(access & SYSTEM_ACCESS),
-            }
-        ),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
+        extra=MappingProxyType(_extra(device, about, compute)),
     )
-    return LevelZeroGpu(made_by, card, device, tile, _computing_group(device), info)
+    return LevelZeroGpu(driver, card, device, tile, _compute_queue_group(device), info)
 
 
-def _computing_group(device: Handle) -> int:
+def _extra(device: Handle, about: dict[str, Any], compute: dict[str, Any]) -> dict[str, Any]:
+    """Return DeviceInfo.extra. about, compute: the properties of the device and of its compute units."""
+    family = architecture(about["deviceId"])
+    access = given("zeDeviceGetMemoryAccessProperties", device)["sharedSystemAllocCapabilities"]
+    subgroup_sizes = compute["subGroupSizes"][: compute["numSubGroupSizes"]]
+    return {
+        "uuid": bytes(about["uuid"]["id"]).hex(),
+        "architecture": family.get("name", "unknown"),
+        "dpas": "present, not used yet" if family.get("dpas") else "none known",
+        "tiles": max(1, len(listed("zeDeviceGetSubDevices", device))),
+        "compute_units": about["numSlices"] * about["numSubslicesPerSlice"] * about["numEUsPerSubslice"],
+        "subgroups": " ".join(map(str, subgroup_sizes)),
+        "local_memory": compute["maxSharedLocalMemory"],
+        "tick_ns": about["timerResolution"],
+        "tick_bits": about["kernelTimestampValidBits"],
+        "system_memory": bool(about["flags"] & INTEGRATED) and bool(access & SYSTEM_ACCESS),
+    }
+
+
+def _compute_queue_group(device: Handle) -> int:
     groups = listed("zeDeviceGetCommandQueueGroupProperties", device)
-    return next(at for at, group in enumerate(groups) if group["flags"] & COMPUTE)
+    return next(ordinal for ordinal, group in enumerate(groups) if group["flags"] & COMPUTE)
 
 
 def _pair(version: int) -> tuple[int, int]:
@@ -134,14 +150,15 @@ def _pair(version: int) -> tuple[int, int]:
 
 def _check_version(device: str, what: str, version: int, needed: tuple[int, int]) -> None:
     if _pair(version) < needed:
-        (major, minor), (least, last) = _pair(version), needed
-        said = f"the driver is too old: it has {what} {major}.{minor}, and {least}.{last} is needed"
+        present = ".".join(map(str, _pair(version)))
+        required = ".".join(map(str, needed))
+        said = f"the driver is too old: it has {what} {present}, and {required} is needed"
         hint = "Update Intel's GPU driver"
         raise BackendUnavailableError(said, backend=BACKEND, device=device, operation="devices", hint=hint)
 
 
 def physical_id(card: Handle) -> str:
-    """PCI address as "domain:bus:device.function", or "" where the driver does not tell."""
+    """Return the PCI address as "domain:bus:device.function", "" if the driver does not report it."""
     try:
         address = given("zeDevicePciGetPropertiesExt", card)["address"]
     except (GpuError, AttributeError):  # an old driver, an old loader
@@ -150,15 +167,16 @@ def physical_id(card: Handle) -> str:
 
 
 def free_memory(found: LevelZeroGpu) -> int:
-    """Bytes of a GPU's memory modules, or of those of a tile, by sysman; -1 where the driver does not tell."""
+    """Return the free bytes of the memory modules of a GPU or of a tile, by sysman; -1 if the driver does not report
+    them."""
 
-    def counts(module: Handle) -> bool:
+    def on_tile(module: Handle) -> bool:
         place = given("zesMemoryGetProperties", module)
         return bool(place["onSubdevice"] and place["subdeviceId"] == found.tile)
 
     try:
         modules = listed("zesDeviceEnumMemoryModules", found.card)
-        own = [module for module in modules if found.tile < 0 or counts(module)]
+        own = [module for module in modules if found.tile < 0 or on_tile(module)]
         return sum(given("zesMemoryGetState", module)["free"] for module in own) if own else -1
     except (GpuError, AttributeError):
         return -1

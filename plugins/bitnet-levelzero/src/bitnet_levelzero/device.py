@@ -16,13 +16,16 @@ from bitnet_levelzero.memory import GRANULE, Context, LevelZeroBuffer, allocated
 from bitnet_levelzero.recording import LevelZeroKernel, QueuedDevice
 from bitnet_levelzero.tuning import TUNINGS, program_name
 
-SLOTS, SLOT = 3, 4 << 20
-"""Slots of page-locked memory, of which the last is for downloads, and their bytes."""
-_TIMED_AND_VISIBLE = 5  # flags of an event pool: kernel timestamps, and the host may read them
+SLOTS = 3
+"""Slots of page-locked memory, the last one for downloads."""
+SLOT = 4 << 20
+"""Bytes of a slot."""
+_HOST_VISIBLE = 1  # ze_event_pool_flag_t
+_KERNEL_TIMESTAMP = 4
 
 
 class LevelZeroDevice(TuningMixin, QueuedDevice):
-    """See bitnet_hal.device.Device. Its tunings are those that the wheel has programs for."""
+    """A Level Zero device. It can only run tunings for which the wheel has programs."""
 
     select_tuning = staticmethod(TUNINGS.tune)
 
@@ -35,7 +38,7 @@ class LevelZeroDevice(TuningMixin, QueuedDevice):
         self._compiler = Compiler(self._context, (found.info.name, found.info.driver))
 
     def free_memory(self) -> int:
-        """By sysman, where it is on offer."""
+        """Return the free bytes that sysman reports, -1 if it is not available."""
         return free_memory(self._found)
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> LevelZeroBuffer:
@@ -44,12 +47,13 @@ class LevelZeroDevice(TuningMixin, QueuedDevice):
         except OutOfMemoryError as error:
             error.free = self.free_memory()
             raise
-        zero, size = load().ffi.new("uint32_t *"), words_of(nbytes, GRANULE)
+        zero = load().ffi.new("uint32_t *")
+        size = words_of(nbytes, GRANULE)
         self._append(self._commands(), "MemoryFill", address, zero, 4, size)
         return LevelZeroBuffer(address, nbytes, kind)
 
     def _wrap(self, host: memoryview) -> LevelZeroBuffer | None:
-        """Host memory in place, where kernels may read whatever the host can."""
+        """Use host memory in place if kernels can read any memory of the host, else return None."""
         address = load().address(host)
         if address % ALIGNMENT or not self.info.extra["system_memory"]:
             return None
@@ -64,8 +68,9 @@ class LevelZeroDevice(TuningMixin, QueuedDevice):
     def _copy(
         self, source: LevelZeroBuffer, source_at: int, target: LevelZeroBuffer, target_at: int, nbytes: int
     ) -> None:
-        places = target.address + target_at, source.address + source_at
-        self._append(self._commands(), "MemoryCopy", *places, nbytes)
+        destination = target.address + target_at
+        origin = source.address + source_at
+        self._append(self._commands(), "MemoryCopy", destination, origin, nbytes)
 
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> LevelZeroKernel:
         module, handle = self._compiler.kernel(program_name(spec, constants, tuning), tuning.private["GROUP"])
@@ -77,19 +82,20 @@ class LevelZeroDevice(TuningMixin, QueuedDevice):
         self._context.destroy("Module", kernel.module)
 
     def _timings(self, recording: LaunchRecording[LevelZeroBuffer, LevelZeroKernel]) -> list[float]:
-        """By the device's clock, an event for each launch."""
-        count, create, destroy = len(recording.launches), self._context.create, self._context.destroy
-        wanted = {"flags": _TIMED_AND_VISIBLE, "count": count}
-        pool = create("EventPool", self._context.handle, wanted, 0, self._null)
-        events = [create("Event", pool, {"index": at, "signal": 1}) for at in range(count)]
+        """Time each launch by the device's clock, with an event per launch."""
+        context = self._context
+        count = len(recording.launches)
+        description = {"flags": _HOST_VISIBLE | _KERNEL_TIMESTAMP, "count": count}
+        pool = context.create("EventPool", context.handle, description, 0, self._null)
+        events = [context.create("Event", pool, {"index": index, "signal": 1}) for index in range(count)]
         self._wait()
         for launch, event in zip(recording.launches, events, strict=True):
             self._launch(self._commands(), launch, event)
         self._wait()
         seconds = [self._seconds(event) for event in events]
         for event in events:
-            destroy("Event", event)
-        destroy("EventPool", pool)
+            context.destroy("Event", event)
+        context.destroy("EventPool", pool)
         return seconds
 
     def _seconds(self, event: Handle) -> float:
@@ -98,7 +104,7 @@ class LevelZeroDevice(TuningMixin, QueuedDevice):
         return float(ticks * int(self.info.extra["tick_ns"]) * 1e-9)
 
     def _close(self) -> None:
-        with suppress(GpuError):  # a device that was lost has nothing left to free
+        with suppress(GpuError):  # a lost device has nothing left to free
             for slot in self._slots:
                 call("zeMemFree", self._context.handle, slot.address)
             self._context.close()

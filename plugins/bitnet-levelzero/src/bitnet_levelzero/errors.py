@@ -1,4 +1,4 @@
-"""The one place where Level Zero's results become exceptions."""
+"""Conversion of Level Zero's results to exceptions."""
 
 from __future__ import annotations
 

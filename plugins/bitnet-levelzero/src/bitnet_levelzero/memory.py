@@ -1,4 +1,4 @@
-"""The context, and what is allocated in it."""
+"""The context and the memory allocated in it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from bitnet_hal.plugin import Handle, HandleRegistry, MemoryKind, words_of
 
 from bitnet_levelzero.api import given, load
 
-GRANULE, ALIGNMENT = 16, 128
-"""Bytes: buffers are multiples of the one and start at multiples of the other."""
+GRANULE = 16
+"""Buffers are multiples of this many bytes."""
+ALIGNMENT = 128
+"""Buffers begin at multiples of this many bytes."""
 
 
 class Context(HandleRegistry):
-    """With its one device. ordinal: the group of the device's queues that compute."""
+    """A ze_context with one device. ordinal: the device's queue group that computes."""
 
     def __init__(self, driver: Handle, device: Handle, ordinal: int) -> None:
         super().__init__(load(), "ze{}Create".format, "ze{}Destroy".format)
-        self.device, self.ordinal = device, ordinal
+        self.device = device
+        self.ordinal = ordinal
         self.handle = self.create("Context", driver, {})
 
 
 @dataclass(eq=False, slots=True)
 class LevelZeroBuffer:
-    """An allocation, or host memory that is not ours (`wrapped`)."""
+    """An allocation, or host memory of the caller (`wrapped`)."""
 
     address: int
     nbytes: int
@@ -33,7 +36,7 @@ class LevelZeroBuffer:
 
 
 def allocated(context: Context, nbytes: int, kind: MemoryKind) -> int:
-    """The address of memory of unknown content, with room up to the next granule."""
+    """Allocate memory of undefined content, up to the next granule, and return its address."""
     plain: dict[str, Any] = {}
     size = words_of(nbytes, GRANULE), ALIGNMENT
     name, arguments = {

@@ -10,7 +10,7 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 @hookimpl
 def bitnet_backend() -> LazyBackend:
-    """All GPUs of all Level Zero drivers, in the order of the loader, each followed by its tiles."""
+    """Return the backend of all GPUs of all Level Zero drivers, in the loader's order, each followed by its tiles."""
     return LazyBackend(
         "level-zero", (2, 1), "bitnet_levelzero.describe:usable", "bitnet_levelzero.device:LevelZeroDevice"
     )

@@ -1,4 +1,4 @@
-"""Command lists, whose commands run one after the other, and the queue that executes them, with bounded waiting."""
+"""Command lists, whose commands run one after another, and the queue that executes them, with bounded waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitnet_levelzero.memory import Context, LevelZeroBuffer
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LevelZeroKernel(CompiledKernel):
-    """A module with its one kernel. A launch captures the arguments that are set when it is appended."""
+    """A module with one kernel. A launch captures the arguments that are set when it is appended."""
 
     module: Handle
     handle: Handle
@@ -24,28 +24,32 @@ LevelZeroLaunch = BoundLaunch[LevelZeroBuffer, LevelZeroKernel]
 
 
 class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
-    """What a device does with its one command queue.
+    """A device's only command queue.
 
-    A barrier waits for everything before it on the same queue, so lists, each of which begins with one, run in order.
-    An immediate list would be a queue of its own, whose commands had to wait for recordings by events: the one small
-    read of a token would save closing a list and pay for an event.
+    A barrier waits for everything before it on the same queue, and each list begins with one, so lists run in order. An
+    immediate command list would be a second queue, whose commands would have to wait for recordings by events: the
+    small read per token would save closing a list, but cost an event.
     """
 
     batch = 256
 
     def __init__(self, info: DeviceInfo, context: Context) -> None:
         super().__init__(info)
-        self._context, self._null = context, load().null
+        self._context = context
+        self._null = load().null
         self._queue = context.create("CommandQueue", context.handle, context.device, {"ordinal": context.ordinal})
 
     def _append(self, commands: Handle, command: str, *arguments: Any, signal: Handle = None) -> None:
-        """A barrier and a command. signal: an event for its times."""
-        lib, null, name = load().lib, self._null, f"zeCommandListAppend{command}"
+        """Append a barrier and a command. signal: an event that records the command's start and end."""
+        lib = load().lib
+        null = self._null
+        name = f"zeCommandListAppend{command}"
         check(lib.zeCommandListAppendBarrier(commands, null, 0, null), "zeCommandListAppendBarrier")
         check(getattr(lib, name)(commands, *arguments, signal or null, 0, null), name)
 
     def _launch(self, commands: Handle, launch: LevelZeroLaunch, signal: Handle = None) -> None:
-        kernel, api = launch.kernel, load()
+        kernel = launch.kernel
+        api = load()
         set_argument = api.lib.zeKernelSetArgumentValue
         values = [api.ffi.new("uintptr_t *", buffer.address + offset) for buffer, offset, _ in launch.bound]
         words = [launch.params[at : at + 4] for at in range(0, len(launch.params), 4)]
@@ -54,8 +58,8 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
         self._append(commands, "LaunchKernel", kernel.handle, [launch.grid], signal=signal)
 
     def _new_list(self) -> Handle:
-        wanted = {"commandQueueGroupOrdinal": self._context.ordinal}
-        return self._context.create("CommandList", self._context.handle, self._context.device, wanted)
+        description = {"commandQueueGroupOrdinal": self._context.ordinal}
+        return self._context.create("CommandList", self._context.handle, self._context.device, description)
 
     def _open_list(self, commands: Handle, *, again: bool) -> None:
         check(load().lib.zeCommandListReset(commands), "zeCommandListReset")

@@ -1,38 +1,37 @@
-"""What each GPU is, and which are left out."""
+"""Enumeration of Apple GPUs."""
 
 from __future__ import annotations
 
 import platform
 from types import MappingProxyType
 
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, filter_devices
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, filter_devices
 
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 
-FAMILIES = (10, 9, 8, 7)  # from 7 (M1) on simd_sum and simdgroup_matrix exist; a later GPU counts as the newest
+FAMILIES = (10, 9, 8, 7)
+"""Supported GPU families, newest first: simd_sum and simdgroup_matrix exist from 7 (M1) on, and a later GPU counts as
+the newest."""
 OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"}
 
 
 def usable() -> list[EnumeratedDevice]:
-    """Devices of Metal; BackendUnavailableError if there are none. One that is left out keeps its index."""
+    """Return the GPUs that can be used; the others keep their index. Raises BackendUnavailableError if there is
+    none."""
 
     def described(device: Handle, index: int) -> EnumeratedDevice | str:
-        known = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))
-        if (family := next(known, 0)) and device.hasUnifiedMemory():
+        supported = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))
+        family = next(supported, 0)
+        if family and device.hasUnifiedMemory():
             return EnumeratedDevice(device, _describe(device, index, family))
-        return f"{device.name()} is no GPU of Apple silicon"
+        return f"{device.name()} is not a GPU of Apple silicon"
 
     found, _ = filter_devices(module().MTLCopyAllDevices() or (), BACKEND, described)
     if found:
         return found
     hint = "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64"
     raise unavailable("Metal shows no GPU of Apple silicon (M1 or later)", hint)
-
-
-def device_infos() -> list[DeviceInfo]:
-    """Of all GPUs that can be used; BackendUnavailableError says what is missing."""
-    return [gpu.info for gpu in usable()]
 
 
 def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
@@ -51,5 +50,6 @@ def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
         physical_id=f"{int(device.registryID()):016x}",
         kernels=OPTIONAL,
         features=frozenset({"timings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType({"family": f"apple{family}"}),
     )

@@ -1,4 +1,4 @@
-"""A Metal device."""
+"""The Metal device: memory, transfers and compilation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bitnet_metal.tuning import FAMILIES, select_tuning
 
 
 class MetalDevice(QueuedDevice):
-    """One GPU of Apple silicon."""
+    """A GPU of Apple silicon."""
 
     def __init__(self, device: EnumeratedDevice) -> None:
         handle, info = device
@@ -21,11 +21,11 @@ class MetalDevice(QueuedDevice):
         self.compiler = Compiler(handle)
 
     def free_memory(self) -> int:
-        """What is left of the working set that macOS recommends."""
+        """Return the bytes left of the working set that macOS recommends."""
         return max(0, int(self._handle.recommendedMaxWorkingSetSize()) - int(self._handle.currentAllocatedSize()))
 
     def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
-        """See `bitnet_metal.tuning`."""
+        """Return the tuning of one launch; see `bitnet_metal.tuning`."""
         return select_tuning(TuningQuery(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
@@ -35,10 +35,13 @@ class MetalDevice(QueuedDevice):
         return made
 
     def _new(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
-        """Zeroed if it is shared. OutOfMemoryError beyond the working set: macOS would begin to move memory about."""
-        shared, handle = kind is not MemoryKind.DEVICE or nbytes <= SMALL, None
-        mode = getattr(module(), f"MTLResourceStorageMode{'Shared' if shared else 'Private'}")
-        if nbytes <= (free := self.free_memory()):
+        """Allocate a buffer, which is zeroed if it is shared. Raises OutOfMemoryError beyond the recommended working
+        set, because macOS would begin to swap."""
+        shared = kind is not MemoryKind.DEVICE or nbytes <= SMALL
+        mode = module().MTLResourceStorageModeShared if shared else module().MTLResourceStorageModePrivate
+        handle = None
+        free = self.free_memory()
+        if nbytes <= free:
             with pool():
                 handle = self._handle.newBufferWithLength_options_(words_of(nbytes, 16), mode)
         if handle is None:
@@ -51,8 +54,9 @@ class MetalDevice(QueuedDevice):
 
     def _free(self, buffer: MetalBuffer) -> None:
         if buffer.wrapped:
-            self._wait()  # its memory may go away now; Metal keeps all others until commands are done with them
-        buffer.handle, buffer.host = None, memoryview(b"")
+            self._wait()  # the caller may now release its memory; Metal keeps other buffers until commands finish
+        buffer.handle = None
+        buffer.host = memoryview(b"")
 
     def _upload(self, buffer: MetalBuffer, offset: int, source: memoryview) -> None:
         if not buffer.host:
@@ -62,7 +66,7 @@ class MetalDevice(QueuedDevice):
         buffer.host[offset : offset + len(source)] = source
 
     def _write(self, buffer: MetalBuffer, offset: int, source: memoryview) -> None:
-        """Into a private buffer, through shared memory."""
+        """Write to a private buffer through a shared one."""
         staged = self._new(len(source), MemoryKind.HOST)
         staged.host[:] = source
         self._move(staged, 0, buffer, offset, len(source))
@@ -72,7 +76,8 @@ class MetalDevice(QueuedDevice):
         if not buffer.host:
             staged = self._new(nbytes, MemoryKind.HOST)
             self._move(buffer, offset, staged, 0, words_of(nbytes))
-            buffer, offset = staged, 0
+            buffer = staged
+            offset = 0
         self._wait()
         return bytes(buffer.host[offset : offset + nbytes])
 

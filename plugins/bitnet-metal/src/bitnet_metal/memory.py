@@ -11,13 +11,16 @@ from bitnet_hal.rounding import round_up
 
 from bitnet_metal.driver import Handle, module, pool
 
-PAGE = 16 << 10  # of Apple silicon: memory that is lent to the GPU begins and ends at multiples of it
-SMALL = 1 << 20  # bytes up to which DEVICE buffers are shared: the host reads some for every token; others are private
+PAGE = 16 << 10
+"""Bytes of a page of Apple silicon; wrapped memory begins and ends at multiples of it."""
+SMALL = 1 << 20
+"""Bytes up to which DEVICE buffers are shared, because the host reads some for every token; larger ones are private."""
 
 
 @dataclass(eq=False, slots=True)
 class MetalBuffer:
-    """offset: where it begins in its handle; host: its bytes, none if it is private; wrapped: they are the caller's."""
+    """An MTLBuffer. offset: of the first byte in the handle. host: its bytes, empty if it is private. wrapped: the
+    bytes belong to the caller."""
 
     handle: Handle
     nbytes: int
@@ -28,14 +31,17 @@ class MetalBuffer:
 
 
 def wrap(device: Handle, host: memoryview) -> MetalBuffer | None:
-    """The pages that hold these bytes, lent without a copy; None where Metal or their alignment does not allow it."""
+    """Wrap the pages that contain these bytes without a copy. Returns None if Metal or the alignment does not allow
+    it."""
     address = int(np.frombuffer(host, np.uint8).ctypes.data)
-    offset, mode = address % PAGE, module().MTLResourceStorageModeShared
+    offset = address % PAGE
     length = round_up(offset + host.nbytes, PAGE)
     if offset % 16:
         return None
     pages = (ctypes.c_char * length).from_address(address - offset)
+    mode = module().MTLResourceStorageModeShared
     with pool():
         handle = device.newBufferWithBytesNoCopy_length_options_deallocator_(pages, length, mode, None)
-    made = MetalBuffer(handle, host.nbytes, MemoryKind.SHARED, host, offset, wrapped=True)
-    return None if handle is None else made
+    if handle is None:
+        return None
+    return MetalBuffer(handle, host.nbytes, MemoryKind.SHARED, host, offset, wrapped=True)

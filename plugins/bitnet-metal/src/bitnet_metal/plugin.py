@@ -10,5 +10,5 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 @hookimpl
 def bitnet_backend() -> LazyBackend:
-    """GPUs of Apple silicon, through Metal."""
+    """Return the backend of GPUs of Apple silicon, through Metal."""
     return LazyBackend("metal", (2, 1), "bitnet_metal.describe:usable", "bitnet_metal.device:MetalDevice")

@@ -1,4 +1,4 @@
-"""Commands in order: encoded at once, committed in batches; recordings as indirect command buffers."""
+"""The command queue: commands are encoded at once and committed in batches; recordings are indirect command buffers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from bitnet_metal.errors import failed, too_slow
 from bitnet_metal.memory import MetalBuffer
 
 MetalLaunch = BoundLaunch[MetalBuffer, MetalKernel]
-BATCH = 1024  # dispatches of a command buffer, but for the first after a wait: the GPU starts at once
-IN_FLIGHT = 32  # command buffers that are committed and not done; at its own limit Metal would block without a bound
-MOST_COMMANDS = 16_384  # of an indirect command buffer, as Metal's feature tables say
-PARAMETERS = 256  # bytes between two sets of parameters; Metal binds `constant` memory at multiples of 32 at least
+BATCH = 1024
+"""Dispatches of a command buffer; the first one after a wait is committed at once, so that the GPU starts."""
+IN_FLIGHT = 32
+"""Most command buffers that are committed and not finished: at its own limit Metal would block without a bound."""
+MAX_COMMANDS = 16_384
+"""Commands of an indirect command buffer, by Metal's feature tables."""
+PARAMETER_STRIDE = 256
+"""Bytes between two sets of parameters; Metal binds `constant` memory at multiples of 32 at least."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Indirect:
-    """A recording that the GPU runs by itself. resources: all that its commands touch."""
+    """A recording as an indirect command buffer. resources: the buffers that its commands use."""
 
     commands: Handle
     count: int
@@ -32,26 +36,29 @@ class Indirect:
 
 
 def _dispatches(launch: MetalLaunch) -> Iterator[tuple[Handle, tuple[Handle, Handle]]]:
-    """Pipeline, and threadgroups and their threads, of each stage; a merge takes one threadgroup for all splits."""
-    size, (x, y, _) = module().MTLSize, launch.grid
+    """Yield (pipeline, (threadgroups, threads per threadgroup)) of each stage. A merge has one threadgroup for all
+    splits."""
+    size = module().MTLSize
+    x, y, _ = launch.grid
     threads = size(launch.kernel.tuning.private["GROUP"], 1, 1)
     for pipeline, grid in zip(launch.kernel.pipelines, (launch.grid, (x, y, 1)), strict=False):
         yield pipeline, (size(*grid), threads)
 
 
 def indirect(device: Handle, launches: Sequence[MetalLaunch]) -> Indirect | None:
-    """The launches in an indirect command buffer; None if there are none, too many, or Metal makes no such buffer."""
+    """Encode launches in an indirect command buffer. Returns None if there are none or too many, or if Metal fails."""
     count = sum(len(launch.kernel.pipelines) for launch in launches)
-    if not 0 < count <= MOST_COMMANDS:
+    if not 0 < count <= MAX_COMMANDS:
         return None
-    metal, about = module(), module().MTLIndirectCommandBufferDescriptor.alloc().init()
-    about.setCommandTypes_(metal.MTLIndirectCommandTypeConcurrentDispatch)
-    about.setInheritBuffers_(False)
-    about.setInheritPipelineState_(False)
-    about.setMaxKernelBufferBindCount_(1 + max(len(launch.bound) for launch in launches))
-    params = b"".join(launch.params.ljust(PARAMETERS, b"\0") for launch in launches)
+    metal = module()
+    descriptor = metal.MTLIndirectCommandBufferDescriptor.alloc().init()
+    descriptor.setCommandTypes_(metal.MTLIndirectCommandTypeConcurrentDispatch)
+    descriptor.setInheritBuffers_(False)
+    descriptor.setInheritPipelineState_(False)
+    descriptor.setMaxKernelBufferBindCount_(1 + max(len(launch.bound) for launch in launches))
+    params = b"".join(launch.params.ljust(PARAMETER_STRIDE, b"\0") for launch in launches)
     with pool():
-        commands = device.newIndirectCommandBufferWithDescriptor_maxCommandCount_options_(about, count, 0)
+        commands = device.newIndirectCommandBufferWithDescriptor_maxCommandCount_options_(descriptor, count, 0)
         parameters = device.newBufferWithBytes_length_options_(params, len(params), metal.MTLResourceStorageModeShared)
         if commands is None or parameters is None:
             return None
@@ -61,8 +68,8 @@ def indirect(device: Handle, launches: Sequence[MetalLaunch]) -> Indirect | None
             command.setComputePipelineState_(pipeline)
             for index, (buffer, offset, _) in enumerate(launch.bound):
                 command.setKernelBuffer_offset_atIndex_(buffer.handle, buffer.offset + offset, index)
-            command.setKernelBuffer_offset_atIndex_(parameters, number * PARAMETERS, len(launch.bound))
-            command.setBarrier()  # it waits for all before it
+            command.setKernelBuffer_offset_atIndex_(parameters, number * PARAMETER_STRIDE, len(launch.bound))
+            command.setBarrier()  # wait for all commands before it
             command.concurrentDispatchThreadgroups_threadsPerThreadgroup_(*sizes)
     used = {id(bound.buffer.handle): bound.buffer.handle for launch in launches for bound in launch.bound}
     pipelines = {id(one): one for launch in launches for one in launch.kernel.pipelines}
@@ -70,32 +77,39 @@ def indirect(device: Handle, launches: Sequence[MetalLaunch]) -> Indirect | None
 
 
 class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
-    """What a device does with its command queue.
+    """A device's command queue.
 
-    touch: set the pipelines of a recording once in an encoder that executes it; without, users report faults on M1, M2.
+    touch: set the pipelines of a recording once in each encoder that executes it; without that, users report faults on
+    M1 and M2.
     """
 
     def __init__(self, info: DeviceInfo, handle: Handle, *, touch: bool) -> None:
         super().__init__(info)
-        self._handle, self._touch, metal = handle, touch, module()
+        metal = module()
+        self._handle = handle
+        self._touch = touch
         self._queue = handle.newCommandQueueWithMaxCommandBufferCount_(2 * IN_FLIGHT)
-        self._buffer_scope, self._nothing = metal.MTLBarrierScopeBuffers, metal.MTLSize(0, 0, 0)
+        self._buffer_scope = metal.MTLBarrierScopeBuffers
+        self._empty_grid = metal.MTLSize(0, 0, 0)
         self._usage = metal.MTLResourceUsageRead | metal.MTLResourceUsageWrite
-        self._completed, self._error = metal.MTLCommandBufferStatusCompleted, metal.MTLCommandBufferStatusError
+        self._completed = metal.MTLCommandBufferStatusCompleted
+        self._error = metal.MTLCommandBufferStatusError
         self._running: deque[Handle] = deque()
-        self._open: Handle = None  # a command buffer, and its one encoder
-        self._encoder: Handle = None
-        self._computes, self._count = False, 0
-        self._used: set[int] = set()  # recordings that the encoder knows
+        self._open: Handle = None  # the open command buffer
+        self._encoder: Handle = None  # its only encoder
+        self._computes = False
+        self._count = 0
+        self._used: set[int] = set()  # recordings whose resources the encoder has declared
 
     def encoder(self, *, computes: bool) -> Handle:
-        """That of the open command buffer, for launches or for copies; what it dispatches runs in order."""
+        """Return the open encoder for launches or for copies, which runs its commands in order."""
         if self._open is None or self._computes != computes:
             self.submit()
             if len(self._running) >= IN_FLIGHT:
                 self._reach(self._running[0])
             with pool():
-                self._open, self._computes = self._queue.commandBuffer(), computes
+                self._open = self._queue.commandBuffer()
+                self._computes = computes
                 self._encoder = self._open.computeCommandEncoder() if computes else self._open.blitCommandEncoder()
         return self._encoder
 
@@ -104,12 +118,14 @@ class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
         copy(source.handle, source.offset + source_at, target.handle, target.offset + target_at, nbytes)
 
     def submit(self) -> None:
-        """Commit what is encoded."""
+        """Commit the open command buffer."""
         if self._open is not None:
             self._encoder.endEncoding()
             self._open.commit()
             self._running.append(self._open)
-            self._open, self._encoder, self._count = None, None, 0
+            self._open = None
+            self._encoder = None
+            self._count = 0
             self._used.clear()
 
     def _counted(self, more: int) -> None:
@@ -131,8 +147,9 @@ class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
         recording.native = indirect(self._handle, recording.launches)
 
     def _replay(self, recording: LaunchRecording[MetalBuffer, MetalKernel]) -> None:
-        """Three calls; more where the encoder does not know the recording yet, or Metal made no such buffer."""
-        if (native := recording.native) is None:
+        """Execute the indirect command buffer: three calls, and more for the first replay in an encoder."""
+        native = recording.native
+        if native is None:
             super()._replay(recording)
             return
         encoder = self.encoder(computes=True)
@@ -141,14 +158,14 @@ class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
             encoder.useResources_count_usage_(native.resources, len(native.resources), self._usage)
             for pipeline in native.pipelines if self._touch else ():
                 encoder.setComputePipelineState_(pipeline)
-                encoder.dispatchThreadgroups_threadsPerThreadgroup_(self._nothing, self._nothing)
+                encoder.dispatchThreadgroups_threadsPerThreadgroup_(self._empty_grid, self._empty_grid)
         encoder.memoryBarrierWithScope_(self._buffer_scope)
         encoder.executeCommandsInBuffer_withRange_(native.commands, (0, native.count))
         encoder.memoryBarrierWithScope_(self._buffer_scope)
         self._counted(native.count)
 
     def _forget(self, recording: LaunchRecording[MetalBuffer, MetalKernel]) -> None:
-        self._wait()  # a command buffer does not keep the commands that it executes
+        self._wait()  # a command buffer does not retain the indirect commands that it executes
 
     def _wait(self) -> None:
         self.submit()
@@ -156,7 +173,7 @@ class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
             self._reach(self._running[-1])
 
     def _reach(self, wanted: Handle) -> None:
-        """Until a command buffer has finished, and with it those before it; raises their errors."""
+        """Wait until a command buffer and those before it have finished, and raise their errors."""
         if not ready_within(self.timeout, lambda: wanted.status() >= self._completed):
             raise too_slow(self.timeout)
         while wanted in self._running:
@@ -165,11 +182,11 @@ class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
                     raise failed(done.error())
 
     def _timings(self, recording: LaunchRecording[MetalBuffer, MetalKernel]) -> list[float]:
-        """Between the GPU's timestamps of the start and the end of a command buffer for each launch."""
+        """Time each launch by the GPU's timestamps of a separate command buffer."""
         times = []
         for launch in recording.launches:
             self._wait()
-            self._run(launch)  # and commits it, since nothing is running
+            self._run(launch)  # commits it too, because nothing is running
             (made,) = self._running
             self._wait()
             times.append(max(1e-9, made.GPUEndTime() - made.GPUStartTime()))

@@ -1,4 +1,4 @@
-"""How launches are carried out: sources, tiles, threads, by family of GPU."""
+"""Choice of the source, tile and threads of a launch, by family of GPU."""
 
 from __future__ import annotations
 
@@ -7,114 +7,180 @@ from collections.abc import Callable, Mapping
 from bitnet_hal.plugin import Tuning, TuningQuery, table
 from bitnet_hal.rounding import ceil_div
 
-GROUP = 256  # threads of a threadgroup, where nothing speaks for others
-ALONE = {"GROUP": GROUP}
-WIDEST = 65_535  # columns of a product whose sums are exact: kernels/codes.h proves it
-ROOMS = (1024, 2048, 4096, 8192, 16384)  # columns that a norm in its product's launch has memory for; a library each
-ROTATIONS, KEYS = (1024, 4096), (64, 128, 256, 1024)  # columns of a transform, and keys of a head, likewise
-WHOLE_ROWS = 64  # of more rows a threadgroup norms and rotates all, where these are fused
-SPLIT_TOKENS, SPLITS = 8192, 32  # logits from which on a row is searched by several threadgroups, and how many
-Family = Mapping[str, int]  # a row of families.toml
+GROUP = 256
+"""Threads of a threadgroup, unless a function below chooses others."""
+MAX_WIDTH = 65_535
+"""Columns of a product whose sums are exact: kernels/codes.h proves it."""
+NORM_ROOMS = (1024, 2048, 4096, 8192, 16384)
+"""Columns of threadgroup memory for a norm fused with its product; each is a library of its own."""
+ROTATION_ROOMS = (1024, 4096)
+"""Columns of threadgroup memory for a rotation."""
+KEY_ROOMS = (64, 128, 256, 1024)
+"""Elements of threadgroup memory for a key of a delta net."""
+MAX_HEAD = 512
+"""Elements of the largest head."""
+WHOLE_ROWS = 64
+"""Rows above which one threadgroup norms and rotates a whole row."""
+SPLIT_TOKENS = 8192
+"""Logits from which on several threadgroups search a row."""
+ARGMAX_SPLITS = 32
+
+Family = Mapping[str, int]
+"""A row of families.toml."""
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
 
 
 def select_tuning(query: TuningQuery) -> Tuning:
-    """UnsupportedError for what is not offered."""
-    return _CHOICES[query.spec.name](query, FAMILIES[str(query.info.extra["family"])])
+    """Return the tuning of one launch. Raises UnsupportedError if the device does not run it."""
+    return _FORMULAS[query.spec.name](query, FAMILIES[str(query.info.extra["family"])])
 
 
-def _product(query: TuningQuery, family: Family) -> Tuning:
-    if query["width"] > WIDEST:
-        raise query.unsupported(f"sums of {query['width']} columns are not exact in f32, only of {WIDEST}")
+def _embed(query: TuningQuery, family: Family) -> Tuning:
+    return Tuning({"TILE_N": GROUP}, private={"GROUP": GROUP})
+
+
+def _row(query: TuningQuery, family: Family) -> Tuning:
+    """Return the tuning of a kernel with one threadgroup per row."""
+    return Tuning(private={"GROUP": GROUP})
+
+
+def _ternary(query: TuningQuery, family: Family) -> Tuning:
+    width = query["width"]
+    if width > MAX_WIDTH:
+        raise query.unsupported(f"sums of {width} columns are not exact in f32, only of {MAX_WIDTH}")
     if query["rows"] > family["few_rows"]:
         return Tuning({"TILE_N": 64, "TILE_T": 32, "SPLITS": 1}, "tiled", {"GROUP": 128})
-    tile = {"TILE_N": family["product"] // 8, "TILE_T": query.padded_rows, "SPLITS": 1}
-    return Tuning(tile, private={"GROUP": family["product"]})
+    group = family["product"]
+    tile = {"TILE_N": group // 8, "TILE_T": query.padded_rows, "SPLITS": 1}
+    return Tuning(tile, private={"GROUP": group})
 
 
-def _norm_product(query: TuningQuery, family: Family) -> Tuning:
-    room = next((room for room in ROOMS if query["width"] <= room), 0)
+def _norm_matmul(query: TuningQuery, family: Family) -> Tuning:
+    width = query["width"]
+    room = _room(NORM_ROOMS, width)
     if not room or query["rows"] > 1:
-        raise query.unsupported(f"a norm for {query['rows']} rows of {query['width']} columns has its own launch")
-    tile = {"TILE_N": family["fused"] // (16 if "ACT" in query else 8), "TILE_T": 1}
-    return Tuning(tile, private={"GROUP": family["fused"], "ROOM": room})
+        raise query.unsupported(f"a norm for {query['rows']} rows of {width} columns has its own launch")
+    group = family["fused"]
+    gated = "ACT" in query
+    tile_n = group // 16 if gated else group // 8
+    return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private={"GROUP": group, "ROOM": room})
+
+
+def _room(rooms: tuple[int, ...], needed: int) -> int:
+    """Return the smallest of these sizes that is large enough, 0 if none is."""
+    return next((room for room in rooms if needed <= room), 0)
 
 
 def _head(query: TuningQuery) -> dict[str, int]:
-    if query["head_dim"] > 512:
-        raise query.unsupported(f"heads of {query['head_dim']} elements are larger than 512")
-    return {"GROUP": 128, "HEAD_DIM": query["head_dim"], "ROW_WORDS": query["row_bytes"] // 4}
+    """Return the constants of a kernel that works on heads."""
+    dim = query["head_dim"]
+    if dim > MAX_HEAD:
+        raise query.unsupported(f"heads of {dim} elements are larger than {MAX_HEAD}")
+    return {"GROUP": 128, "HEAD_DIM": dim, "ROW_WORDS": query["row_bytes"] // 4}
+
+
+def _rope_store(query: TuningQuery, family: Family) -> Tuning:
+    return Tuning({"TILE_N": 4}, private=_head(query))
 
 
 def _attention(query: TuningQuery, family: Family) -> Tuning:
-    head, rows = _head(query), query["rows"]
-    most = min(8, 16 // ceil_div(head["HEAD_DIM"], 64))  # what attend.h keeps in registers
-    heads = query.shared_heads(most)
-    splits = min(family["splits"], query["max_blocks"]) if rows <= family["few_rows"] else 1
+    private = _head(query)
+    dim = query["head_dim"]
+    max_heads = min(8, 16 // ceil_div(dim, 64))  # as many as attend.h keeps in registers
+    heads = query.shared_heads(max_heads)
+    splits = 1
+    if query["rows"] <= family["few_rows"]:
+        splits = min(family["splits"], query["max_blocks"])
     tile = {"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}
     if splits == 1:
-        return Tuning(tile, private=head)
-    return Tuning(tile, "split", head, 4 * query.padded_rows * query["n_heads"] * splits * (head["HEAD_DIM"] + 2))
+        return Tuning(tile, private=private)
+    partial_results = query.padded_rows * query["n_heads"] * splits * (dim + 2)  # values, maximum, total
+    return Tuning(tile, "split", private, 4 * partial_results)
 
 
 def _dense(query: TuningQuery, family: Family) -> Tuning:
-    fast = int(query["DTYPE"] <= 2 and query["width"] % 4 == 0)  # f32, f16, bf16
+    f32_f16_or_bf16 = query["DTYPE"] <= 2
+    fast = f32_f16_or_bf16 and query["width"] % 4 == 0
     tile = {"TILE_N": GROUP // 16, "TILE_T": min(4, query.padded_rows)}
-    return Tuning(tile, private={"GROUP": GROUP, "FAST": fast})
+    return Tuning(tile, private={"GROUP": GROUP, "FAST": int(fast)})
 
 
-def _choice(query: TuningQuery, family: Family) -> Tuning:
-    if "k" in query or query["vocab"] < SPLIT_TOKENS:
+def _argmax(query: TuningQuery, family: Family) -> Tuning:
+    if query["vocab"] < SPLIT_TOKENS:
         return Tuning({"SPLITS": 1}, private={"GROUP": GROUP})
-    return Tuning({"SPLITS": SPLITS}, "split", {"GROUP": GROUP}, 8 * query.padded_rows * SPLITS)
+    workspace = 8 * query.padded_rows * ARGMAX_SPLITS  # the largest logit of each split, and its index
+    return Tuning({"SPLITS": ARGMAX_SPLITS}, "split", {"GROUP": GROUP}, workspace)
+
+
+def _top_k(query: TuningQuery, family: Family) -> Tuning:
+    return Tuning({"SPLITS": 1}, private={"GROUP": GROUP})
 
 
 def _rotation(query: TuningQuery, family: Family) -> Tuning:
-    room = next((room for room in ROTATIONS if query["block"] <= room), 0)
+    block = query["block"]
+    room = _room(ROTATION_ROOMS, block)
     if not room:
-        raise query.unsupported(f"a rotation of {query['block']} columns at a time is larger than {ROTATIONS[-1]}")
+        raise query.unsupported(f"a rotation of {block} columns at a time is larger than {ROTATION_ROOMS[-1]}")
     return Tuning(private={"GROUP": GROUP, "ROOM": room})
 
 
 def _rotated(query: TuningQuery, family: Family) -> Tuning:
-    """A rotation with what stands before it and the quantizer: a thread has four columns."""
-    block, norm = query["block"], "NORM" in query and query["NORM"] == 1
-    private = {"GROUP": block // 4, "ROOM": ROTATIONS[0]}
-    if block > ROTATIONS[0] or block % 128:
+    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it. A thread has
+    four columns."""
+    block = query["block"]
+    room = ROTATION_ROOMS[0]
+    normed = "NORM" in query and query["NORM"] == 1
+    if block > room or block % 128:
         raise query.unsupported(f"rotations of {block} columns are not fused")
+    private = {"GROUP": block // 4, "ROOM": room}
     if query.spec.name == "gated_rotate_quantize":
-        private["HEAD_DIM"] = dim = query["head_dim"]
-        if dim % 4 or (norm and block % dim):
+        dim = query["head_dim"]
+        if dim % 4 or (normed and block % dim):
             raise query.unsupported(f"heads of {dim} elements are not fused")
-        return Tuning({"TILE_N": 1}, private=private)
-    whole = norm and query["rows"] > WHOLE_ROWS
-    return Tuning({"TILE_N": query["width"] // block if whole else 1}, private=private)
+        return Tuning({"TILE_N": 1}, private=private | {"HEAD_DIM": dim})
+    whole_row = normed and query["rows"] > WHOLE_ROWS
+    blocks_per_group = query["width"] // block if whole_row else 1
+    return Tuning({"TILE_N": blocks_per_group}, private=private)
 
 
 def _convolution(query: TuningQuery, family: Family) -> Tuning:
-    """Many rows are shared out in strips."""
-    few = query["rows"] <= 8
-    return Tuning({"TILE_N": 64 if few else 32}, private={"GROUP": 64 if few else GROUP})
+    """Return the tuning of causal_conv1d, which shares out many rows in strips."""
+    if query["rows"] <= 8:
+        return Tuning({"TILE_N": 64}, private={"GROUP": 64})
+    return Tuning({"TILE_N": 32}, private={"GROUP": GROUP})
 
 
 def _delta_rule(query: TuningQuery, family: Family) -> Tuning:
-    room = next(room for room in KEYS if query["key_dim"] <= room)
+    room = next(room for room in KEY_ROOMS if query["key_dim"] <= room)
     return Tuning({"TILE_N": 32}, private={"GROUP": 256, "ROOM": room})
 
 
-_CHOICES: dict[str, Callable[[TuningQuery, Family], Tuning]] = {
-    **dict.fromkeys(("embed_rows", "embed_rows_ternary"), lambda *_: Tuning({"TILE_N": GROUP}, private=ALONE)),
-    **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), lambda *_: Tuning(private=ALONE)),
-    **dict.fromkeys(("matmul_ternary", "matmul_ternary_block"), _product),
-    **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), _norm_product),
-    **dict.fromkeys(("attention", "rope_attention"), _attention),
-    **dict.fromkeys(("argmax_advance", "top_k"), _choice),
-    **dict.fromkeys(("norm_rotate_quantize", "glu_rotate_quantize", "gated_rotate_quantize"), _rotated),
+def _gated_norm(query: TuningQuery, family: Family) -> Tuning:
+    return Tuning(private={"GROUP": 64})
+
+
+_FORMULAS: dict[str, Callable[[TuningQuery, Family], Tuning]] = {
+    "embed_rows": _embed,
+    "embed_rows_ternary": _embed,
+    "rms_norm": _row,
+    "rms_norm_quantize": _row,
+    "glu_norm_quantize": _row,
+    "glu": _row,
+    "matmul_ternary": _ternary,
+    "matmul_ternary_block": _ternary,
+    "norm_matmul": _norm_matmul,
+    "norm_matmul_glu": _norm_matmul,
+    "matmul_dense": _dense,
+    "rope_store_kv": _rope_store,
+    "attention": _attention,
+    "rope_attention": _attention,
+    "argmax_advance": _argmax,
+    "top_k": _top_k,
     "hadamard_rotate": _rotation,
-    "glu": lambda *_: Tuning(private=ALONE),
+    "norm_rotate_quantize": _rotated,
+    "glu_rotate_quantize": _rotated,
+    "gated_rotate_quantize": _rotated,
     "causal_conv1d": _convolution,
     "gated_delta_rule": _delta_rule,
-    "gated_rms_norm": lambda *_: Tuning(private={"GROUP": 64}),
-    "rope_store_kv": lambda query, _: Tuning({"TILE_N": 4}, private=_head(query)),
-    "matmul_dense": _dense,
+    "gated_rms_norm": _gated_norm,
 }

@@ -1,4 +1,4 @@
-"""What Apple's compiler or validation would refuse and clang does not see; clang refuses mixed address spaces."""
+"""Rules that Apple's compiler or validation enforces and clang does not; clang itself rejects mixed address spaces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ELEMENTS = {
     "f32": {"float", "float2"},
     "workspace": {"float", "uint2"},
 }
-"""What kernels may take elements of the catalogue's types for."""
+"""Element types that kernels may use for the catalogue's types."""
 BYTES = {"half": 2, "float": 4, "int": 4, "uint": 4, "float2": 8, "uint2": 8, "char4": 4, "atomic_uint": 4}
 FUNCTIONS = {
     **dict.fromkeys(("fabs", "clamp", "dot", "exp", "log", "max", "min", "rint", "sqrt", "as_type"), (1, 10)),
@@ -73,7 +73,7 @@ FORBIDDEN = (
 
 
 def complaints(text: str, spec: KernelSpec, tuning: Tuning, family: int = 7) -> list[str]:
-    """Of one generated source; family: the oldest GPU that it is for."""
+    """Return the complaints about one generated source. family: the oldest GPU that it is for."""
     bare = without_comments(text)
     found = [f"'{word}' is not for kernels" for word in FORBIDDEN if re.search(rf"\b{re.escape(word)}\b", bare)]
     for check in (_constants, _pointers, _threadgroup):

@@ -40,7 +40,7 @@ class MisuseError(AssertionError):
 
 
 class State:
-    """What tests look at and set."""
+    """State that tests read and set."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -58,7 +58,8 @@ class State:
 
 
 def check(value: Any, about: dict[str, Any], where: str) -> None:
-    """One argument against its metadata. A type that is no bytes is a slip in pyobjc's own tables, which it ignores."""
+    """Check one argument against its metadata. A type that is not bytes is a slip in pyobjc's own tables, which it
+    ignores."""
     kind = about.get("type")
     if about.get("type_modifier") == b"o":
         if value is not None:
@@ -171,7 +172,7 @@ class Buffer(Object):
 
 
 class Settings(Object):
-    """A descriptor: keeps what is set."""
+    """A descriptor, which stores the fields that are set."""
 
     def __init__(self, state: State, kind: str) -> None:
         super().__init__(state)
@@ -237,7 +238,7 @@ class Pipeline(Object):
 
 
 class Command(Object):
-    """One of an indirect command buffer, or what an encoder has set."""
+    """A command of an indirect command buffer, or the state of an encoder."""
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
@@ -295,7 +296,8 @@ class Commands(Object):
         return self.commands[index]
 
     def run(self, first: int, count: int, resident: set[int], reverse: bool) -> int:
-        """Commands between two barriers in either order; 3, a page fault, where one touches what is not resident."""
+        """Run the commands between two barriers in either order. Returns 3, a page fault, if one touches a buffer that
+        is not resident."""
         group: list[Command] = []
         for command in [*self.commands[first : first + count], None]:
             if group and (command is None or command.barrier):

@@ -28,12 +28,12 @@ BUILT_IN = {
 
 
 class CompileError(Exception):
-    """What clang says."""
+    """The compiler's message."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One of a kernel's: `declared` without its attribute, name and index of that (-1 for none)."""
+    """A parameter of a kernel: `declared` without its attribute, and the attribute's name and index (-1 for none)."""
 
     declared: str
     attribute: str
@@ -49,7 +49,7 @@ def without_comments(text: str) -> str:
 
 
 def arguments_of(text: str) -> dict[str, list[Argument]]:
-    """By kernel."""
+    """Parameters by kernel."""
     found = {}
     for name, inside in KERNEL.findall(without_comments(text)):
         arguments = []
@@ -109,7 +109,7 @@ def library(text: str) -> Library:
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """One compiled text."""
+    """A compiled text."""
 
     text: str
     native: ctypes.CDLL
@@ -126,7 +126,8 @@ class Library:
     def run(
         self, name: str, constants: Mapping[str, int], buffers: Mapping[int, int], grid: Sequence[int], threads: int
     ) -> None:
-        """buffers: addresses by index. RuntimeError where threads part ways at a barrier or simdgroup operation."""
+        """Run the kernel. buffers: addresses by index. Raises RuntimeError if threads diverge at a barrier or simdgroup
+        operation."""
         for constant, value in constants.items():
             ctypes.c_uint.in_dll(self.native, constant).value = value
         addresses = (ctypes.c_void_p * 32)(*(buffers.get(i) for i in range(32)))

@@ -1,4 +1,4 @@
-"""The devices of this machine, as their drivers describe them."""
+"""Enumeration of OpenCL devices: DeviceInfo from the properties that the drivers report."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, pci_address, table
+from bitnet_hal.kernels.catalogue import UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, pci_address, table
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
 ALIGNMENT = 16
-"""Bytes: kernels load 16 at a time. Views are an offset that the kernel adds, so CL_DEVICE_MEM_BASE_ADDR_ALIGN, which
-holds for sub-buffers, does not matter."""
-DIALECT, PTX = (6, 1), (8, 0)
-"""Least compute capability of the NVIDIA GPUs that have what nvidia/dialect.clh names, and what nvidia/*.cl does."""
+"""Bytes: kernels load 16 at a time. A view is an offset that the kernel adds, so CL_DEVICE_MEM_BASE_ADDR_ALIGN, which
+applies to sub-buffers, does not matter."""
+DIALECT = (6, 1)
+"""Lowest compute capability of NVIDIA GPUs with the instructions of nvidia/dialect.clh."""
+PTX = (8, 0)
+"""Lowest compute capability of NVIDIA GPUs with the tensor core instructions of nvidia/*.cl."""
 CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7
-"""Of CL_DEVICE_SINGLE_FP_CONFIG."""
+"""A bit of CL_DEVICE_SINGLE_FP_CONFIG."""
+LAYER_GROUP = 512
+"""Work-items per group of decoder_layer."""
 NVIDIA = "cl_nv_device_attribute_query"
 KNOWN = table(__file__, "devices.toml")
 _NO_DRIVER = (
@@ -28,7 +33,8 @@ _NO_DRIVER = (
 
 
 def usable() -> list[EnumeratedDevice]:
-    """Devices with a compiler; BackendUnavailableError if there are none. One that is left out keeps its index."""
+    """Return the devices that have a compiler; the others keep their index. Raises BackendUnavailableError if there is
+    none."""
     try:
         import pyopencl as cl
 
@@ -41,10 +47,14 @@ def usable() -> list[EnumeratedDevice]:
     for platform in platforms:
         with suppress(cl.Error):  # CL_DEVICE_NOT_FOUND: a driver without its hardware
             found += platform.get_devices()
-    complete = [(index, one) for index, one in enumerate(found) if one.available and one.compiler_available]
-    if not complete:
+    devices = [
+        EnumeratedDevice(device, describe(device, index))
+        for index, device in enumerate(found)
+        if device.available and device.compiler_available
+    ]
+    if not devices:
         raise _unavailable("no OpenCL driver has a device")
-    return [EnumeratedDevice(device, describe(device, index)) for index, device in complete]
+    return devices
 
 
 def _unavailable(reason: str, hint: str = _NO_DRIVER) -> BackendUnavailableError:
@@ -52,16 +62,13 @@ def _unavailable(reason: str, hint: str = _NO_DRIVER) -> BackendUnavailableError
 
 
 def describe(device: cl.Device, index: int) -> DeviceInfo:
-    """DeviceInfo of one device. In its extra, lanes: work-items that surely sit in one subgroup, side by side; nvidia:
-    it takes NVIDIA's dialect; ptx: with the tensor cores of compute capability 8.0; members: groups that run at the
-    same time, so that they may wait for each other, 0 where that is not known."""
-    shared = query(device, "svm_capabilities", 0)
+    """Return the DeviceInfo of one device."""
+    svm = query(device, "svm_capabilities", 0)
     unified = bool(query(device, "host_unified_memory", False))
-    able: dict[str, Any] = {key: getattr(device, name) for key, name in KNOWN["extra"].items()} | extensions(device)
-    able["usm"] = usm_support(shared)
-    able["lanes"] = 32 if not able["subgroup_shuffle"] or "amd" in device.vendor.lower() else 8
-    able["nvidia"], able["ptx"] = (nvidia_capability(device) >= least for least in (DIALECT, PTX))
-    able["members"] = able["compute_units"] if able["ptx"] and able["max_group"] >= 512 else 0
+    extra = _extra(device, svm)
+    features = {"timings", "tunings"}
+    if extra["ptx"]:
+        features.add("lm-head-int8")
     return DeviceInfo(
         backend="opencl",
         index=index,
@@ -69,33 +76,63 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         type=device_type(device, unified),
         driver=f"{device.platform.name} {device.driver_version}",
         alignment=ALIGNMENT,
-        transfer=transfer_mode(shared, unified),
+        transfer=transfer_mode(svm, unified),
         physical_id=physical_id(device),
-        kernels=frozenset(name for name, needs in KNOWN["kernels"].items() if not needs or able[needs]),
-        features=frozenset({"timings", "tunings", "lm-head-int8"} if able["ptx"] else {"timings", "tunings"}),
-        extra=MappingProxyType(able),
-        **{field: getattr(device, name) for field, name in KNOWN["info"].items()},
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
+        vendor=device.vendor,
+        total_memory=device.global_mem_size,
+        max_allocation=device.max_mem_alloc_size,
+        max_binding=device.max_mem_alloc_size,
+        kernels=frozenset(name for name, ability in KNOWN["kernels"].items() if not ability or extra[ability]),
+        features=frozenset(features),
+        extra=MappingProxyType(extra),
     )
 
 
+def _extra(device: cl.Device, svm: int) -> dict[str, Any]:
+    """Return DeviceInfo.extra.
+
+    lanes: neighbouring work-items that certainly belong to one subgroup. nvidia: the device compiles NVIDIA's dialect.
+    ptx: it also has the tensor cores of compute capability 8.0. members: work-groups that run at the same time, so that
+    they may wait for each other; 0 if unknown.
+    """
+    found = extensions(device)
+    capability = nvidia_capability(device)
+    compute_units = device.max_compute_units
+    max_group = device.max_work_group_size
+    ptx = capability >= PTX
+    small_subgroups = found["subgroup_shuffle"] and "amd" not in device.vendor.lower()
+    return {
+        "opencl": device.version,
+        "compute_units": compute_units,
+        "max_group": max_group,
+        **found,
+        "usm": usm_support(svm),
+        "lanes": 8 if small_subgroups else 32,
+        "nvidia": capability >= DIALECT,
+        "ptx": ptx,
+        "members": compute_units if ptx and max_group >= LAYER_GROUP else 0,
+    }
+
+
 def extensions(device: cl.Device) -> dict[str, bool]:
-    """Those that matter, by their keys in DeviceInfo.extra."""
+    """Return whether the device has each extension of devices.toml, by its key in DeviceInfo.extra."""
     return {key: name in device.extensions.split() for key, name in KNOWN["extensions"].items()}
 
 
 def usm_support(capabilities: int) -> str:
-    """The best kind of shared memory among these bits."""
+    """Return the best kind of shared memory among these bits of CL_DEVICE_SVM_CAPABILITIES."""
     return next((name for bit, name in KNOWN["svm"].items() if capabilities & int(bit)), "none")
 
 
 def transfer_mode(capabilities: int, unified: bool) -> TransferMode:
-    """Fine-grained memory of a device that works in the host's is used in place; everything else is copied."""
+    """Return UNIFIED for a device that works in the host's memory and reports fine-grained shared memory."""
     in_place = unified and usm_support(capabilities).startswith("fine-grain")
     return TransferMode.UNIFIED if in_place else TransferMode.EXPLICIT_COPY
 
 
 def query(device: cl.Device, name: str, missing: Any) -> Any:
-    """A device property, or `missing` where this driver does not know it."""
+    """Return a property of a device, `missing` if its driver does not know the property."""
     import pyopencl as cl
 
     try:
@@ -105,14 +142,14 @@ def query(device: cl.Device, name: str, missing: Any) -> Any:
 
 
 def nvidia_capability(device: cl.Device) -> tuple[int, int]:
-    """Compute capability of an NVIDIA GPU; (0, 0) for everything else."""
+    """Return the compute capability of an NVIDIA GPU, (0, 0) for any other device."""
     if NVIDIA not in device.extensions:
         return 0, 0
     return query(device, "compute_capability_major_nv", 0), query(device, "compute_capability_minor_nv", 0)
 
 
 def device_type(device: cl.Device, unified: bool) -> DeviceType:
-    """GPUs by their memory; everything carried out by a CPU is software."""
+    """Return SOFTWARE for a device that is carried out by a CPU, else INTEGRATED or GPU by its memory."""
     import pyopencl as cl
 
     software = any(word in device.name.lower() for word in KNOWN["software"]["names"])
@@ -122,12 +159,14 @@ def device_type(device: cl.Device, unified: bool) -> DeviceType:
 
 
 def physical_id(device: cl.Device) -> str:
-    """PCI address as "domain:bus:device.function", or "" where the driver does not tell.
+    """Return the PCI address as "domain:bus:device.function", "" if the driver does not report it.
 
-    cl_nv_device_attribute_query's slot is the number of the device, and an NVIDIA GPU is function 0 of it.
+    The slot of cl_nv_device_attribute_query is the PCI device number; an NVIDIA GPU is function 0 of it.
     """
     if NVIDIA in device.extensions:
-        domain, bus, slot = (query(device, f"pci_{part}_id_nv", None) for part in ("domain", "bus", "slot"))
+        domain = query(device, "pci_domain_id_nv", None)
+        bus = query(device, "pci_bus_id_nv", None)
+        slot = query(device, "pci_slot_id_nv", None)
         if bus is not None and slot is not None:
             return pci_address(domain or 0, bus, slot)
     topology = query(device, "topology_amd", None)
@@ -137,10 +176,10 @@ def physical_id(device: cl.Device) -> str:
 
 
 def abilities(device: cl.Device) -> list[str]:
-    """Build options: the language version and what the dialect may use on this device."""
-    offered = extensions(device) if nvidia_capability(device) < DIALECT else {}
-    khronos = offered.get("integer_dot_product") or offered.get("subgroup_shuffle")
+    """Return the build options: the language version and the extensions that dialect.clh may use."""
+    usable_extensions = extensions(device) if nvidia_capability(device) < DIALECT else {}
+    khronos = usable_extensions.get("integer_dot_product") or usable_extensions.get("subgroup_shuffle")
     options = ["-cl-std=CL3.0" if khronos and device.version.startswith("OpenCL 3") else "-cl-std=CL1.2"]
     if query(device, "single_fp_config", 0) & CORRECTLY_ROUNDED_DIVIDE_SQRT:
         options.append("-cl-fp32-correctly-rounded-divide-sqrt")
-    return options + [KNOWN["options"][key] for key, there in offered.items() if there]
+    return options + [KNOWN["options"][key] for key, present in usable_extensions.items() if present]

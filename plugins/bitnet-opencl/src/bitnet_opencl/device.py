@@ -31,22 +31,25 @@ from bitnet_opencl.errors import check, checked, converted
 from bitnet_opencl.memory import SLOTS, OpenCLBuffer, pinned
 from bitnet_opencl.recording import OpenCLKernel, OpenCLLaunch, PreparedLaunch, prepared, set_arguments, sizes_of
 
-_PAGE, _LINE = 4096, 64
-"""Integrated GPUs use host memory in place from page to whole cache line."""
+_PAGE = 4096
+_CACHE_LINE = 64
+"""Integrated GPUs use host memory in place if it begins at a page and consists of whole cache lines."""
 _ZEROS = np.zeros(16, dtype=np.uint8)
 
 
 class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
-    """See bitnet_hal.device.Device."""
+    """An OpenCL device with one in-order queue. A recording is a list of kernels with their arguments set."""
 
-    select_tuning, candidate_tunings = staticmethod(tuning.select_tuning), staticmethod(tuning.candidate_tunings)
+    select_tuning = staticmethod(tuning.select_tuning)
+    candidate_tunings = staticmethod(tuning.candidate_tunings)
 
     def __init__(self, found: EnumeratedDevice) -> None:
         super().__init__(found.info)
-        self._device, info = found
+        self._device = found.handle
         self._abilities = abilities(self._device)
-        self._patient = info.type in (DeviceType.CPU, DeviceType.SOFTWARE) and TIMEOUT_VARIABLE not in os.environ
-        self._copies: list[cl.Event] = []  # which wait for themselves when they are dropped
+        on_cpu = found.info.type in (DeviceType.CPU, DeviceType.SOFTWARE)
+        self._patient = on_cpu and TIMEOUT_VARIABLE not in os.environ
+        self._copies: list[cl.Event] = []  # kept because dropping an event waits for it
         with self._entered("open"):
             self._context = cl.Context([self._device])
             self._queue = cl.CommandQueue(self._context, self._device)
@@ -58,13 +61,15 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         return converted(error, operation) if isinstance(error, cl.Error) else None
 
     def free_memory(self) -> int:
-        """AMD's drivers tell; OpenCL itself has no such question."""
+        """Return the free bytes that AMD's drivers report, -1 for others: OpenCL itself has no such query."""
         kibibytes = query(self._device, "global_free_memory_amd", None)
         return int(kibibytes[0]) * 1024 if kibibytes else -1
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> OpenCLBuffer:
-        """HOST and SHARED memory is pinned by the driver (CL_MEM_ALLOC_HOST_PTR)."""
-        flags = cl.mem_flags.READ_WRITE | (0 if kind is MemoryKind.DEVICE else cl.mem_flags.ALLOC_HOST_PTR)
+        """Allocate zeroed memory; the driver pins HOST and SHARED memory (CL_MEM_ALLOC_HOST_PTR)."""
+        flags: int = cl.mem_flags.READ_WRITE
+        if kind is not MemoryKind.DEVICE:
+            flags |= cl.mem_flags.ALLOC_HOST_PTR
         size = words_of(nbytes, _ZEROS.nbytes)
         with checked("alloc", requested=nbytes, free=self.free_memory()):
             handle = cl.Buffer(self._context, flags, size)
@@ -72,36 +77,42 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         return OpenCLBuffer(handle, nbytes, kind)
 
     def _wrap(self, host: memoryview) -> OpenCLBuffer | None:
-        """Host memory in place (CL_MEM_USE_HOST_PTR) where the device works in host memory."""
+        """Use host memory in place (CL_MEM_USE_HOST_PTR) if the device works in host memory, else return None."""
         if self.info.transfer is not TransferMode.UNIFIED or host.nbytes > self.info.max_allocation:
             return None
         data = np.frombuffer(host, dtype=np.uint8)
-        if self.info.type is DeviceType.INTEGRATED and (data.ctypes.data % _PAGE or data.nbytes % _LINE):
+        aligned = data.ctypes.data % _PAGE == 0 and data.nbytes % _CACHE_LINE == 0
+        if self.info.type is DeviceType.INTEGRATED and not aligned:
             return None  # the driver would make a copy
         with checked("wrap", requested=host.nbytes, free=self.free_memory()):
             handle = cl.Buffer(self._context, cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR, hostbuf=data)
         return OpenCLBuffer(handle, host.nbytes, MemoryKind.SHARED)
 
     def _free(self, buffer: OpenCLBuffer) -> None:
-        """The driver waits for what still uses it."""
+        """Release a buffer; the driver waits for commands that use it."""
         with checked("free"):
             buffer.handle.release()
 
     def _copy(self, source: OpenCLBuffer, source_at: int, target: OpenCLBuffer, target_at: int, nbytes: int) -> None:
-        to, origin, queue = target.handle, source.handle, self._queue
+        queue = self._queue
         if source.host is not None:
             part = source.host[source_at : source_at + nbytes]
-            self._copies.append(cl.enqueue_copy(queue, to, part, dst_offset=target_at, is_blocking=False))
+            copy = cl.enqueue_copy(queue, target.handle, part, dst_offset=target_at, is_blocking=False)
+            self._copies.append(copy)
             queue.flush()
         elif target.host is not None:
             part = target.host[target_at : target_at + nbytes]
-            self._copies.append(cl.enqueue_copy(queue, part, origin, src_offset=source_at, is_blocking=False))
+            copy = cl.enqueue_copy(queue, part, source.handle, src_offset=source_at, is_blocking=False)
+            self._copies.append(copy)
         else:
-            cl.enqueue_copy(queue, to, origin, src_offset=source_at, dst_offset=target_at, byte_count=nbytes)
+            cl.enqueue_copy(
+                queue, target.handle, source.handle, src_offset=source_at, dst_offset=target_at, byte_count=nbytes
+            )
 
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> OpenCLKernel:
         folders = clc.NVIDIA if self.info.extra["nvidia"] else clc.PORTABLE
-        entry, source = tuning.source(spec.name), program_source(folders, spec, constants, tuning)
+        entry = tuning.source(spec.name)
+        source = program_source(folders, spec, constants, tuning)
         program = self._compiler.build(entry, source, self._abilities)
         return OpenCLKernel(spec, dict(constants), tuning, program, entry, cl.Kernel(program, entry))
 
@@ -112,23 +123,23 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
             cl.enqueue_nd_range_kernel(self._queue, kernel.direct, *sizes_of(launch))
 
     def _record(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> None:
-        """A kernel object for each launch, whose arguments stay."""
+        """Make a kernel object for each launch, whose arguments are set once."""
         recording.native = tuple(prepared(self._queue, launch) for launch in recording.launches)
 
     def _replay(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> None:
         launches: tuple[PreparedLaunch, ...] = recording.native
-        for one in launches:
-            if status := one.enqueue():
-                check(status, f"replay of {one.entry}")
+        for launch in launches:
+            if status := launch.enqueue():
+                check(status, f"replay of {launch.entry}")
         self._queue.flush()
 
     def _timings(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> list[float]:
-        """By the device's clock; NVIDIA's driver counts about 5 us of its own for each."""
+        """Time each launch by the device's clock, to which NVIDIA's driver adds about 5 us per launch."""
         self._wait()
         launches: tuple[PreparedLaunch, ...] = recording.native
         properties = cl.command_queue_properties.PROFILING_ENABLE
         queue = cl.CommandQueue(self._context, self._device, properties=properties)
-        events = [cl.enqueue_nd_range_kernel(queue, one.kernel, one.items, one.group) for one in launches]
+        events = [cl.enqueue_nd_range_kernel(queue, launch.kernel, launch.items, launch.group) for launch in launches]
         queue.finish()
         return [(event.profile.end - event.profile.start) * 1e-9 for event in events]
 
@@ -142,7 +153,7 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         return cl.enqueue_marker(self._queue)
 
     def _reach(self, fence: cl.Event) -> None:
-        """A device that is no GPU has as long as it takes, unless a limit was asked for."""
+        """Wait for an event, on a CPU without a limit unless the user set one."""
         if self._patient:
             fence.wait()
             return

@@ -1,4 +1,4 @@
-"""The one place where OpenCL's status codes become exceptions."""
+"""Conversion of OpenCL's status codes to exceptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from bitnet_hal.errors import GpuError, OutOfMemoryError
 from bitnet_hal.plugin import ErrorDetails, StatusCodes
 
 BACKEND = "opencl"
-BUILD_FAILURE, INVALID_OPERATION = -11, -59
+BUILD_FAILURE = -11
+INVALID_OPERATION = -59
 STATUSES = StatusCodes(
     __file__,
     BACKEND,
@@ -22,7 +23,7 @@ check = STATUSES.check
 
 
 def converted(error: cl.Error, operation: str, **details: Unpack[ErrorDetails]) -> GpuError:
-    """The exception for what pyopencl raised; its text is the log of a build."""
+    """Return the exception for one of pyopencl's, whose text is the compiler's log after a failed build."""
     status = getattr(error, "code", None) or INVALID_OPERATION
     if status == BUILD_FAILURE:
         details["log"] = str(error)
@@ -31,7 +32,7 @@ def converted(error: cl.Error, operation: str, **details: Unpack[ErrorDetails]) 
 
 @contextmanager
 def checked(operation: str, **details: Unpack[ErrorDetails]) -> Iterator[None]:
-    """Raise the exceptions of `converted` for what pyopencl raises inside the block."""
+    """Convert pyopencl's exceptions inside the block."""
     try:
         yield
     except cl.Error as error:

@@ -1,4 +1,4 @@
-"""Buffers, and page-locked memory that the device copies from and to."""
+"""Buffers, and page-locked staging memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 import pyopencl as cl
 from bitnet_hal.plugin import MemoryKind
 
-SLOTS, SLOT = 3, 4 << 20
-"""Slots of page-locked memory, of which the last is for downloads, and their bytes."""
+SLOTS = 3
+"""Slots of page-locked memory, the last one for downloads."""
+SLOT = 4 << 20
+"""Bytes of a slot."""
 
 
 @dataclass(eq=False, slots=True)
 class OpenCLBuffer:
-    """A cl_mem; host: its bytes as a numpy array where it is a slot, which stays mapped."""
+    """A cl_mem. host: the bytes of a staging slot, which stays mapped, as a numpy array."""
 
     handle: cl.Buffer
     nbytes: int
@@ -24,8 +26,8 @@ class OpenCLBuffer:
 
 
 def pinned(context: cl.Context, queue: cl.CommandQueue) -> OpenCLBuffer:
-    """A slot."""
+    """Allocate a staging slot and map it."""
     handle = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, SLOT)
-    flags, dtype = cl.map_flags.WRITE, np.dtype(np.uint8)
-    memory, _ = cl.enqueue_map_buffer(queue, handle, flags, 0, (SLOT,), dtype, is_blocking=True)
+    dtype = np.dtype(np.uint8)
+    memory, _ = cl.enqueue_map_buffer(queue, handle, cl.map_flags.WRITE, 0, (SLOT,), dtype, is_blocking=True)
     return OpenCLBuffer(handle, SLOT, MemoryKind.HOST, np.asarray(memory))

@@ -10,5 +10,5 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 @hookimpl
 def bitnet_backend() -> LazyBackend:
-    """All devices of all OpenCL platforms, in the order of the drivers."""
+    """Return the backend of all devices of all OpenCL platforms, in the drivers' order."""
     return LazyBackend("opencl", (2, 1), "bitnet_opencl.describe:usable", "bitnet_opencl.device:OpenCLDevice")

@@ -1,4 +1,4 @@
-"""Kernels, and launches whose arguments are set once and stay so."""
+"""Compiled kernels, and launches whose arguments are set once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Size = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpenCLKernel(CompiledKernel):
-    """A built program with one kernel. `direct` serves launches that are not recorded."""
+    """A built program with one kernel. direct: the kernel object of launches that are not recorded."""
 
     program: cl.Program
     entry: str
@@ -31,7 +31,7 @@ OpenCLLaunch = BoundLaunch[OpenCLBuffer, OpenCLKernel]
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """A cl_kernel with its arguments. enqueue: puts it into the device's queue; 0 or a status."""
+    """A cl_kernel with its arguments set. enqueue: adds it to the device's queue and returns the status."""
 
     entry: str
     kernel: cl.Kernel
@@ -41,13 +41,14 @@ class PreparedLaunch:
 
 
 def sizes_of(launch: OpenCLLaunch) -> tuple[Size, Size]:
-    """Work-items of the launch, and of a group."""
-    group, (x, y, z) = launch.kernel.tuning.private["GROUP"], launch.grid
+    """Return the work-items of the launch and of a group."""
+    group = launch.kernel.tuning.private["GROUP"]
+    x, y, z = launch.grid
     return (x * group, y, z), (group, 1, 1)
 
 
 def set_arguments(kernel: cl.Kernel, launch: OpenCLLaunch) -> None:
-    """Buffers, then offsets and parameters as one struct (bitnet_hal.families.opencl_c)."""
+    """Set the buffers, then the struct of their offsets and the parameters (bitnet_hal.families.opencl_c)."""
     bound = launch.bound
     for index, (buffer, _, _) in enumerate(bound):
         kernel.set_arg(index, buffer.handle)
@@ -57,8 +58,8 @@ def set_arguments(kernel: cl.Kernel, launch: OpenCLLaunch) -> None:
 
 @cache
 def _driver() -> Any:
-    """The loader's clEnqueueNDRangeKernel, with which pyopencl is linked: called directly it does without the event and
-    the microsecond that pyopencl adds. None on Windows, where a library does not show what it is linked with."""
+    """Return the loader's clEnqueueNDRangeKernel. A direct call avoids the event and the microsecond that pyopencl
+    adds. None on Windows, whose libraries do not export the functions that they are linked with."""
     try:
         return ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
     except (OSError, AttributeError):
@@ -71,12 +72,14 @@ def _enqueue(*launch: Any) -> int:
 
 
 def prepared(queue: cl.CommandQueue, launch: OpenCLLaunch) -> PreparedLaunch:
-    """The launch with a kernel object of its own, for this queue."""
-    kernel, (items, group) = cl.Kernel(launch.kernel.program, launch.kernel.entry), sizes_of(launch)
+    """Return the launch with its own kernel object, for this queue."""
+    kernel = cl.Kernel(launch.kernel.program, launch.kernel.entry)
+    items, group = sizes_of(launch)
     set_arguments(kernel, launch)
     call = partial(_enqueue, queue, kernel, items, group)
     if function := _driver():
         size = ctypes.c_size_t * 3
-        handles = ctypes.c_void_p(queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
-        call = partial(function, *handles, 3, None, size(*items), size(*group), 0, None, None)
+        queue_handle = ctypes.c_void_p(queue.int_ptr)
+        kernel_handle = ctypes.c_void_p(kernel.int_ptr)
+        call = partial(function, queue_handle, kernel_handle, 3, None, size(*items), size(*group), 0, None, None)
     return PreparedLaunch(launch.kernel.entry, kernel, items, group, call)

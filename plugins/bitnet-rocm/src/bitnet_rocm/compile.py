@@ -1,4 +1,4 @@
-"""HIP C++ to code objects with hipRTC, cached on disk."""
+"""Compilation of HIP C++ to code objects with hipRTC, cached on disk."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from bitnet_rocm.errors import COMPILING
 from bitnet_rocm.kernels import KERNELS, PORTABLE
 
 FOLDERS = (KERNELS / "amd", PORTABLE)
-"""Where sources and what they include are looked for, in this order."""
+"""Folders that are searched for sources and includes, in this order."""
 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
-    """The translation unit: constants as macros, includes resolved."""
+    """Return the translation unit, with constants as macros and includes resolved."""
     name = f"{tuning.source(spec.name)}.cu"
     return source_text(FOLDERS, name, {**constants, **tuning.tile, **tuning.private}, backend="rocm")
 
 
 def options(architecture: str) -> list[bytes]:
-    """hipRTC options: no fast-math, so that norms keep their meaning."""
+    """Return hipRTC's options, without fast-math, so that norms find NaN and Inf."""
     return [f"--offload-arch={architecture}".encode(), b"-std=c++17", b"-O3"]
 
 
 def hiprtc() -> Any:
-    """hip-python's hiprtc module; BackendUnavailableError if its library is missing."""
+    """Return hip-python's hiprtc module. Raises BackendUnavailableError if its library is missing."""
     from hip import hiprtc
 
     module: Any = hiprtc  # most of it has no types
@@ -40,12 +40,12 @@ def hiprtc() -> Any:
 
 
 def compile_code(name: str, source: str, architecture: str) -> bytes:
-    """Compile one translation unit for "gfx1100", say. KernelCompileError carries hipRTC's log."""
+    """Compile a translation unit for an architecture such as "gfx1100". Raises KernelCompileError with hipRTC's log."""
     compiler = RuntimeCompiler("rocm", hiprtc(), "hiprtc", "Code", COMPILING, lambda program: program.createRef())
     return compiler.compile(name, source, architecture, options(architecture))
 
 
 def cached_code(name: str, source: str, architecture: str, runtime: str) -> bytes:
-    """`compile_code`, or its stored result. runtime: the version of the HIP runtime, whose compiler this is."""
+    """Return the stored result of `compile_code`, or compile. runtime: the version of the HIP runtime."""
     parts: list[str | bytes] = [source, architecture, *options(architecture), runtime]
     return kept("rocm", parts, lambda: compile_code(name, source, architecture))

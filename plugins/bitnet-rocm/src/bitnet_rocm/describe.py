@@ -1,11 +1,11 @@
-"""What each GPU is."""
+"""Enumeration of AMD GPUs through the HIP runtime."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode, filter_devices, pci_address
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, TransferMode, filter_devices, pci_address
 
 from bitnet_rocm.driver import driver, unavailable
 from bitnet_rocm.errors import check
@@ -35,7 +35,7 @@ _PROPERTIES = {
 
 
 def text(value: Any) -> str:
-    """A C string of hip-python, without what follows its end."""
+    """Return a C string of hip-python up to its NUL."""
     raw = value if isinstance(value, bytes) else str(value).encode()
     return raw.split(b"\0")[0].decode(errors="replace")
 
@@ -43,7 +43,8 @@ def text(value: Any) -> str:
 def _info(ordinal: int) -> DeviceInfo:
     properties = check(driver().hipGetDeviceProperties(ordinal), "query")[0]
     version = int(check(driver().hipRuntimeGetVersion(), "query")[0])
-    architecture, total = text(properties.gcnArchName), int(properties.totalGlobalMem)
+    architecture = text(properties.gcnArchName)
+    total = int(properties.totalGlobalMem)
     extra: dict[str, str | int | float | bool] = {
         "device_id": ordinal,
         "architecture": architecture,
@@ -70,17 +71,18 @@ def _info(ordinal: int) -> DeviceInfo:
         physical_id=pci_address(*map(int, address)),
         kernels=OPTIONAL,
         features=frozenset({"timings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=extra,
     )
 
 
 def device_infos() -> list[DeviceInfo]:
-    """All GPUs that can be described; BackendUnavailableError if there is none."""
+    """Return the DeviceInfo of all GPUs that can be used. Raises BackendUnavailableError if there is none."""
 
     def described(ordinal: int, _: int) -> DeviceInfo | str:
         info = _info(ordinal)
-        waves = info.extra["warp_size"]
-        return info if int(waves) in (32, 64) else f"waves of {waves} threads"
+        wave = info.extra["warp_size"]
+        return info if int(wave) in (32, 64) else f"rocm:{ordinal} has waves of {wave} threads, 32 or 64 are needed"
 
     count = int(check(driver().hipGetDeviceCount(), "list devices")[0])
     infos, _ = filter_devices(range(count), "rocm", described)

@@ -20,14 +20,16 @@ from bitnet_rocm.errors import check
 log = logging.getLogger(__name__)
 
 FETCHING = ROTATED_KERNELS | {"norm_matmul", "norm_matmul_glu", "rope_attention"}
-"""Kernels whose last arguments are what NVIDIA's fetch for a later one: an address and its bytes, 0 here."""
+"""Kernels with two last arguments for prefetching on NVIDIA, an address and a number of bytes; both are 0 here."""
 MAPPED = 2
-"""hipHostRegisterMapped: the device can reach the memory."""
+"""hipHostRegisterMapped: the device can access the memory."""
 
 
 def calls(api: Any, ordinal: int) -> Calls:
-    """Without a pool of memory: buffers live as long as a model, and hipMalloc rounds little up (docs/amd.md)."""
-    kinds, mode = api.hipMemcpyKind, api.hipStreamCaptureMode.hipStreamCaptureModeRelaxed
+    """Return the runtime's functions. There is no memory pool: buffers live as long as a model, and hipMalloc rounds
+    sizes up only a little (docs/amd.md)."""
+    kinds = api.hipMemcpyKind
+    mode = api.hipStreamCaptureMode.hipStreamCaptureModeRelaxed
     return Calls(
         select=lambda: api.hipSetDevice(ordinal),
         create_stream=lambda: api.hipStreamCreateWithFlags(1),
@@ -46,7 +48,7 @@ def calls(api: Any, ordinal: int) -> Calls:
 
 
 class RocmDevice(StreamDevice):
-    """One GPU."""
+    """An AMD GPU with one stream; recordings are HIP graphs."""
 
     prefix = "hip"
 
@@ -63,18 +65,18 @@ class RocmDevice(StreamDevice):
         return int(pointer.as_c_void_p().value or 0)
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
-        """See tuning.py."""
+        """Return the tuning of one launch; see `bitnet_rocm.tuning`."""
         units = int(self.info.extra["multiprocessor_count"])
         return tuning.select_tuning(spec, constants, params, units, self._architecture)
 
     def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
-        """See compile.py."""
+        """Return the code object of a kernel; see `bitnet_rocm.compile`."""
         source = compile.source(spec, constants, tuning)
         runtime = str(self.info.extra["runtime_version"])
         return compile.cached_code(spec.name, source, self._architecture, runtime)
 
     def _wrap(self, host: memoryview) -> StreamBuffer | None:
-        """An APU reads the host's memory; where the runtime does not lend it (a read-only file, say), it is copied."""
+        """Map host memory to an APU. Returns None if the runtime does not map it, such as a read-only file."""
         if self.info.type is not DeviceType.INTEGRATED or host.readonly:
             return None
         start = ctypes.addressof((ctypes.c_char * host.nbytes).from_buffer(host))

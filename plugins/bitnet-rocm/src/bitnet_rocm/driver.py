@@ -1,4 +1,4 @@
-"""Loading the HIP runtime, and why it cannot be used."""
+"""Loading of the HIP runtime, with the reason if it cannot be used."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bitnet_hal.errors import BackendUnavailableError
 from bitnet_rocm.errors import check
 
 KFD = Path("/dev/kfd")
-"""The door to the GPUs on Linux."""
+"""The device node through which Linux programs use AMD GPUs."""
 
 
 @cache
 def driver() -> Any:
-    """hip-python's hip module, initialised. BackendUnavailableError names what is missing and the fix."""
+    """Return hip-python's hip module, initialised. Raises BackendUnavailableError with the missing part and the fix."""
     try:
         from hip import hip
     except ImportError as exc:
@@ -40,19 +40,19 @@ def driver() -> Any:
 
 
 def installing() -> str:
-    """What to install, by system."""
+    """Return the installation hint for this system."""
     if sys.platform == "win32":
         return "Install AMD's HIP SDK for Windows, and set HIP_PATH to its folder"
     return "Install ROCm 6.2 or later (https://rocm.docs.amd.com), or set ROCM_PATH to its folder"
 
 
 def no_permission() -> str:
-    """The hint for a user who may not open /dev/kfd; "" where that is not the reason."""
+    """Return the hint for a user without permission to open /dev/kfd, "" if that is not the reason."""
     if not KFD.exists() or os.access(KFD, os.R_OK | os.W_OK):
         return ""
     return f"{KFD} may not be opened: `sudo usermod -aG render,video $USER`, then log in again"
 
 
 def unavailable(message: str, hint: str) -> BackendUnavailableError:
-    """The plugin cannot be used at all."""
+    """Build the error of a plugin that cannot be used on this machine."""
     return BackendUnavailableError(message, backend="rocm", operation="load", hint=hint)

@@ -1,4 +1,4 @@
-"""The one place where a hipError_t or hiprtcResult becomes an exception."""
+"""Conversion of hipError_t and hiprtcResult to exceptions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ COMPILING: dict[int, str] = {
 def check(
     result: tuple[Any, ...], operation: str, *, device: str = "", requested: int = 0, free: int = -1
 ) -> tuple[Any, ...]:
-    """The values of a hip-python call without its status; raises the status's error."""
+    """Return the values of a hip-python call without its status. Raises the exception of the status."""
     status = int(result[0])
     if status == 0:
         return result[1:]

@@ -10,5 +10,5 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 @hookimpl
 def bitnet_backend() -> LazyBackend:
-    """Every AMD GPU that the HIP runtime shows; HIP_VISIBLE_DEVICES is honoured by it."""
+    """Return the backend of all AMD GPUs that the HIP runtime shows; the runtime honours HIP_VISIBLE_DEVICES."""
     return LazyBackend("rocm", (2, 1), "bitnet_rocm.describe:device_infos", "bitnet_rocm.device:RocmDevice")

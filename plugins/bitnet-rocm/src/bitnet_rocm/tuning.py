@@ -1,4 +1,4 @@
-"""Which source a launch takes, and its constants. Nothing here was measured on an AMD GPU."""
+"""Choice of the source and the constants of a launch. Nothing here was measured on an AMD GPU."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ else:
     from bitnet_rocm.kernels.portable.tiles import ternary, tuned
 
 MOST_COLUMNS = 32_768
-"""Longest row that a norm fused to its product keeps in 48 KiB of shared memory, beside scales and sums."""
+"""Columns of the longest row that a norm fused with its product keeps in 48 KiB of shared memory, with scales and
+sums."""
 MFMA = ("gfx90a", "gfx942")
+"""Architectures with MFMA matrix cores that kernels/amd/matrix.cuh supports, in waves of 64 threads."""
 WMMA = ("gfx11", "gfx120")
-"""Architectures whose matrix cores kernels/amd/matrix.cuh knows, in waves of 64 and of 32 threads."""
+"""Architectures with WMMA matrix cores that it supports, in waves of 32 threads."""
 
 
 def select_tuning(
     spec: KernelSpec, constants: Constants, params: Params, compute_units: int, architecture: str = ""
 ) -> Tuning:
-    """Tuning of one launch. architecture: such as "gfx90a:sramecc+:xnack-"."""
+    """Return the tuning of one launch. architecture: such as "gfx90a:sramecc+:xnack-"."""
     name = spec.name
     if delta := delta_tile(name, constants, params):
         return delta
@@ -40,24 +42,27 @@ def select_tuning(
 
 
 def matrix(tile: Tuning, architecture: str) -> Tuning:
-    """The same tile on matrix cores: four waves, each with 32 rows of activations."""
+    """Return the same tile on matrix cores: four waves, each with 32 activation rows."""
     waves_t = tile.tile["TILE_T"] // 32
     wave = 64 if architecture.startswith(MFMA) else 32
     return tuned(4 * wave, tile.tile, "matrix", WAVES_N=4 // waves_t, WAVES_T=waves_t)
 
 
 def fused(constants: Constants, params: Params) -> Tuning:
-    """A norm and its product; of norm_matmul_glu.cu, TILE_N rows of each half. Warps share the columns, 256 at a time,
-    STEPS times each. UnsupportedError for what separate launches do better, or what shared memory has no room for."""
-    rows, columns = int(params["rows"]), int(params["columns"])
+    """Return the tuning of a norm fused with its product (in norm_matmul_glu.cu TILE_N rows of each half). Each warp
+    processes 256 columns per step, in STEPS steps. Raises UnsupportedError if separate launches are faster, or shared
+    memory is too small."""
+    rows = int(params["rows"])
+    columns = int(params["columns"])
     if rows > 1 or columns > MOST_COLUMNS:
         raise UnsupportedError(
             f"a norm fused to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns}",
             backend="rocm",
             operation="tuning",
         )
-    units = ceil_div(int(params["width"]), 256)
-    steps = max(2 if units > 16 else 1, ceil_div(units, 32))
+    pieces = ceil_div(int(params["width"]), 256)
+    min_steps = 2 if pieces > 16 else 1
+    steps = max(min_steps, ceil_div(pieces, 32))  # at most 32 warps
+    warps = max(4, ceil_div(pieces, steps))
     variant = "block" if constants["BLOCK"] else ""
-    group = 32 * max(4, ceil_div(units, steps))
-    return tuned(group, {"TILE_N": 16, "TILE_T": 1}, variant, STEPS=steps, COLUMNS=columns)
+    return tuned(32 * warps, {"TILE_N": 16, "TILE_T": 1}, variant, STEPS=steps, COLUMNS=columns)

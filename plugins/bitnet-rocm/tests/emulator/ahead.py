@@ -1,4 +1,4 @@
-"""Compiles what the conformance kit will ask the emulated runtime for, two at a time; that keeps what it made."""
+"""Compile the programs of the conformance kit in advance, two at a time; the emulated runtime caches them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitnet_rocm import compile, tuning
 from bitnet_rocm.describe import OPTIONAL
 
 COMPUTE_UNITS = 8
-"""Of the emulated GPU."""
+"""Properties of the emulated GPU."""
 ARCHITECTURES = ("gfx1100", "gfx90a", "gfx942", "gfx1201")
 
 Program = tuple[str, str, str]
@@ -34,7 +34,7 @@ def programs() -> Iterator[Program]:
 
 
 def make(program: Program) -> None:
-    """One of them; the kit says what is wrong with it, if anything is."""
+    """Compile one program; the kit reports its errors."""
     architecture, name, source = program
     library, made = ctypes.CDLL(os.environ["ROCM_PATH"] + "/lib/libhiprtc.so"), ctypes.c_void_p()
     library.hiprtcCreateProgram(ctypes.byref(made), source.encode(), f"{name}.hip".encode(), 0, None, None)

@@ -22,19 +22,22 @@ from bitnet_vulkan.driver import TIMEOUT, check, vk
 from bitnet_vulkan.memory import SLOT, SLOTS, MemoryDevice
 from bitnet_vulkan.recording import ANY, HOST, TRANSFER, Commands, VulkanBuffer, VulkanKernel
 
-ONCE, MANY_TIMES, _64_BITS = 1, 4, 1
-"""VkCommandBufferUsageFlagBits ONE_TIME_SUBMIT and SIMULTANEOUS_USE, and a VkQueryResultFlagBits."""
+ONE_TIME_SUBMIT = 1  # VkCommandBufferUsageFlagBits
+SIMULTANEOUS_USE = 4
+QUERY_RESULT_64 = 1  # VkQueryResultFlagBits
 
 
 class VulkanDevice(TuningMixin, MemoryDevice):
-    """A recording is a command buffer, which each replay submits again."""
+    """A Vulkan device with one compute queue. A recording is a command buffer that each replay submits again."""
 
     batch = 16
-    select_tuning, candidate_tunings = staticmethod(tuning.select_tuning), staticmethod(tuning.candidate_tunings)
+    select_tuning = staticmethod(tuning.select_tuning)
+    candidate_tunings = staticmethod(tuning.candidate_tunings)
 
     def __init__(self, physical: EnumeratedDevice) -> None:
         super().__init__(physical)
-        device, family = self._device, self.info.extra["queue_family"]
+        device = self._device
+        family = self.info.extra["queue_family"]
         with self._entered("open"), ExitStack() as undo:
             undo.callback(device.close)
             self._queue = vk().given("vkGetDeviceQueue", "open", device.handle, family, 0)
@@ -46,7 +49,8 @@ class VulkanDevice(TuningMixin, MemoryDevice):
             undo.pop_all()
 
     def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
-        commands, region = self._commands().follow(TRANSFER), [(source_at, target_at, nbytes)]
+        commands = self._commands().follow(TRANSFER)
+        region = [(source_at, target_at, nbytes)]
         vk().lib.vkCmdCopyBuffer(commands, source.handle, target.handle, 1, region)
 
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
@@ -57,13 +61,14 @@ class VulkanDevice(TuningMixin, MemoryDevice):
         self._device.destroy("Pipeline", kernel.pipeline)
 
     def _new_list(self) -> Commands:
-        wanted = {"commandPool": self._pool}
-        handle = vk().given("vkAllocateCommandBuffers", "record", self._device.handle, wanted)
+        allocate_info = {"commandPool": self._pool}
+        handle = vk().given("vkAllocateCommandBuffers", "record", self._device.handle, allocate_info)
         return Commands(handle, vk().make("VkSubmitInfo", pCommandBuffers=[handle]))
 
     def _open_list(self, commands: Commands, *, again: bool) -> None:
         commands.last = ANY
-        vk().call("vkBeginCommandBuffer", "record", commands.handle, {"flags": MANY_TIMES if again else ONCE})
+        usage = SIMULTANEOUS_USE if again else ONE_TIME_SUBMIT
+        vk().call("vkBeginCommandBuffer", "record", commands.handle, {"flags": usage})
 
     def _close_list(self, commands: Commands) -> None:
         vk().call("vkEndCommandBuffer", "record", commands.follow(HOST))
@@ -78,25 +83,31 @@ class VulkanDevice(TuningMixin, MemoryDevice):
         check(vk().lib.vkQueueSubmit(self._queue, 1, commands.info, fence), "submit")
 
     def _pass(self, fence: Handle) -> None:
-        """A timeout asks the device: DeviceLostError if it is gone, GpuTimeoutError if it still answers."""
-        lib, where = vk().lib, (self._device.handle, 1, [fence])
-        status = lib.vkWaitForFences(*where, 1, int(self.timeout * 1e9))
+        """Wait for a fence and reset it. After a timeout, raises DeviceLostError if the device is lost and
+        GpuTimeoutError if it still answers."""
+        lib = vk().lib
+        fences = (self._device.handle, 1, [fence])
+        status = lib.vkWaitForFences(*fences, 1, int(self.timeout * 1e9))
         if status == TIMEOUT:
-            status = min(lib.vkGetFenceStatus(self._device.handle, fence), 0) or TIMEOUT
-        check(status or lib.vkResetFences(*where), "wait")
+            fence_status = lib.vkGetFenceStatus(self._device.handle, fence)  # negative: an error, 1: not signalled yet
+            status = fence_status if fence_status < 0 else TIMEOUT
+        check(status or lib.vkResetFences(*fences), "wait")
 
     def _timings(self, recording: LaunchRecording[VulkanBuffer, VulkanKernel]) -> list[float]:
-        """Where a wait gives up, the queries, which may still be written, live as long as the device."""
+        """Time each launch with timestamp queries. After a timeout the queries may still be written, so they live as
+        long as the device."""
         count = 2 * len(recording.launches)
         pool = self._device.create("QueryPool", {"queryCount": count}, operation="record")
         vk().lib.vkCmdResetQueryPool(self._commands().follow(TRANSFER), pool, 0, count)
         for i, launch in enumerate(recording.launches):
             self._commands().launch(launch, pool, 2 * i)
         self._wait()
-        ticks, tick = vk().ffi.new("uint64_t[]", count), 1e-9 * float(self.info.extra["tick_ns"])
-        vk().call("vkGetQueryPoolResults", "wait", self._device.handle, pool, 0, count, 8 * count, ticks, 8, _64_BITS)
+        ticks = vk().ffi.new("uint64_t[]", count)
+        results = (pool, 0, count, 8 * count, ticks, 8, QUERY_RESULT_64)
+        vk().call("vkGetQueryPoolResults", "wait", self._device.handle, *results)
         self._device.destroy("QueryPool", pool)
-        return [tick * max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
+        seconds_per_tick = 1e-9 * float(self.info.extra["tick_ns"])
+        return [seconds_per_tick * max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
 
     def _close(self) -> None:
         try:

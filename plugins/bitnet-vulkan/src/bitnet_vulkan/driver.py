@@ -1,5 +1,8 @@
-"""The C API through PyPI `vulkan`'s cffi layer, and its results as exceptions. The package's own struct factory forgets
-the pointers of a struct that is copied into another one (its `pName`, say), which then dangle; core's keeps them."""
+"""The Vulkan C API through the cffi layer of PyPI `vulkan`, and its results as exceptions.
+
+Structs are made by bitnet_hal's CffiLibrary: the package's own factory drops the pointers of a struct that is copied
+into another one (such as `pName`), which then dangle.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from bitnet_hal.errors import BackendUnavailableError
 from bitnet_hal.plugin import CffiLibrary, Handle, HandleRegistry, StatusCodes, failure, table
 
 BACKEND = "vulkan"
-TIMEOUT, TOO_MANY_OBJECTS, DEVICE_LOST = 2, -10, -4
+TIMEOUT = 2  # VkResult
+DEVICE_LOST = -4
+TOO_MANY_OBJECTS = -10
 STATUSES = StatusCodes(__file__, BACKEND, lambda status, name: f"{name or 'VkResult'} ({status})")
 check = STATUSES.check
 
 
 @cache
 def vk() -> CffiLibrary:
-    """PyPI `vulkan`, imported on first use because the import loads the system's Vulkan loader."""
+    """Return the library of PyPI `vulkan`, imported on first use because the import loads the system's Vulkan
+    loader."""
     try:
         import vulkan  # type: ignore[import-untyped]  # the package has no types
     except (ImportError, OSError) as exc:
@@ -29,30 +35,33 @@ def vk() -> CffiLibrary:
 
 @cache
 def instance() -> Handle:
-    """The VkInstance of this process, with the layers of VK_INSTANCE_LAYERS."""
+    """Create the VkInstance of this process, with the layers of VK_INSTANCE_LAYERS."""
     layers = [name for name in os.environ.get("VK_INSTANCE_LAYERS", "").split(os.pathsep) if name]
     version = min(vk().given("vkEnumerateInstanceVersion", "open"), 0x403000)  # 1.3
-    wanted = {"pApplicationInfo": {"apiVersion": version}, "ppEnabledLayerNames": layers}
-    return vk().given("vkCreateInstance", "open", wanted, vk().null)
+    create_info = {"pApplicationInfo": {"apiVersion": version}, "ppEnabledLayerNames": layers}
+    return vk().given("vkCreateInstance", "open", create_info, vk().null)
 
 
 @cache
 def function(name: str) -> Handle:
-    """A function of an extension; None where no driver has it."""
+    """Return a function of an extension, None if no driver has it."""
     pointer = vk().lib.vkGetInstanceProcAddr(instance(), name.encode())
     return None if pointer == vk().null else vk().ffi.cast(f"PFN_{name}", pointer)
 
 
 class Logical(HandleRegistry):
-    """A VkDevice. What was created from it goes with it, the last first."""
+    """A VkDevice and the handles created from it, which `close` destroys in reverse order."""
 
     def __init__(self, handle: Handle) -> None:
-        freed, around = {"DeviceMemory": "vkFreeMemory"}, ([handle], [vk().null])
-        super().__init__(vk(), "vkCreate{}".format, lambda kind: freed.get(kind, f"vkDestroy{kind}"), around)
+        super().__init__(vk(), "vkCreate{}".format, _destructor, around=([handle], [vk().null]))
         self.handle = handle
 
     def close(self) -> None:
-        """Destroy the device, once nothing runs on it."""
+        """Wait until the device is idle, then destroy it."""
         vk().lib.vkDeviceWaitIdle(self.handle)
         super().close()
         vk().lib.vkDestroyDevice(self.handle, vk().null)
+
+
+def _destructor(kind: str) -> str:
+    return "vkFreeMemory" if kind == "DeviceMemory" else f"vkDestroy{kind}"

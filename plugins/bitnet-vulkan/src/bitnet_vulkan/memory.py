@@ -1,4 +1,4 @@
-"""Buffers, each with memory of its own, and host memory that the device reads in place."""
+"""Buffers, each with its own allocation, and imported host memory."""
 
 from __future__ import annotations
 
@@ -8,36 +8,43 @@ from typing import NamedTuple
 from bitnet_hal.errors import GpuError, UnsupportedError
 from bitnet_hal.plugin import CommandListDevice, EnumeratedDevice, Handle, MemoryKind, TransferMode, words_of
 
-from bitnet_vulkan.describe import KNOWN, logical, told
+from bitnet_vulkan.describe import KNOWN
 from bitnet_vulkan.driver import BACKEND, TOO_MANY_OBJECTS, check, function, vk
+from bitnet_vulkan.properties import create_logical, query_properties
 from bitnet_vulkan.recording import TRANSFER, Commands, VulkanBuffer, VulkanKernel
 
-SLOTS, SLOT = 5, 8 << 20
-"""Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
+SLOTS = 5
+"""Staging slots, one of them for downloads."""
+SLOT = 8 << 20
+"""Bytes of a staging slot: enough to keep the bus busy, small beside any model."""
 
 
-class Pages(NamedTuple):
-    """Where a buffer begins in `size` bytes of memory of one of these types (bits). host: what imports the host's."""
+class Allocation(NamedTuple):
+    """Memory for one buffer: `size` bytes of one of the memory types in `types` (a bit mask), in which the buffer
+    begins at `offset`. import_info: the struct that imports host memory, or NULL."""
 
-    at: int
+    offset: int
     size: int
     types: int
-    host: Handle
+    import_info: Handle
 
 
 class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
-    """What a device does with its memory."""
+    """A logical device and its memory."""
 
     def __init__(self, physical: EnumeratedDevice) -> None:
         super().__init__(physical.info)
-        self._physical, self._device = physical.handle, logical(physical)
-        about = told(self._physical)
-        self._types = [one["propertyFlags"] for one in about["memoryTypes"][: about["memoryTypeCount"]]]
+        self._physical = physical.handle
+        self._device = create_logical(physical)
+        about = query_properties(self._physical)
+        types = about["memoryTypes"][: about["memoryTypeCount"]]
+        self._type_flags = [memory_type["propertyFlags"] for memory_type in types]
 
     def free_memory(self) -> int:
-        """What the driver says is left of device-local memory, else total minus ours."""
-        ours, heaps = sum(one.nbytes for one in self._buffers.values()), told(self._physical)["heaps"]
-        return max(0, *(int(budget - usage if budget else size - ours) for size, budget, usage in heaps))
+        """Return the bytes left of the driver's budget of device-local memory; without one, total minus our buffers."""
+        allocated = sum(buffer.nbytes for buffer in self._buffers.values())
+        heaps = query_properties(self._physical)["heaps"]
+        return max(0, *(int(budget - usage if budget else size - allocated) for size, budget, usage in heaps))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._new(nbytes, kind)
@@ -45,51 +52,64 @@ class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
         return buffer
 
     def _wrap(self, host: memoryview) -> VulkanBuffer | None:
-        """Whole pages are imported, the buffer is the part of them that `host` is; None where the driver refuses."""
+        """Import the pages that contain `host` and bind the buffer to its part of them. Returns None if the driver
+        refuses."""
         if self.info.transfer is not TransferMode.UNIFIED:
             return None
-        page, address = int(self.info.extra["import"]), vk().address(host)
-        at = address % page
-        size, first = words_of(at + host.nbytes, page), vk().ffi.cast("void *", address - at)
-        place = vk().make("VkImportMemoryHostPointerInfoEXT", pHostPointer=first)
-        ask = function("vkGetMemoryHostPointerPropertiesEXT"), "alloc", self._device.handle, place.handleType, first
+        page = int(self.info.extra["import"])
+        address = vk().address(host)
+        offset = address % page
+        size = words_of(offset + host.nbytes, page)
+        first_page = vk().ffi.cast("void *", address - offset)
+        import_info = vk().make("VkImportMemoryHostPointerInfoEXT", pHostPointer=first_page)
+        query = function("vkGetMemoryHostPointerPropertiesEXT")
         with suppress(GpuError):
-            types = vk().given(*ask)["memoryTypeBits"]
-            return self._new(host.nbytes, MemoryKind.SHARED, Pages(at, size, types, place))
+            found = vk().given(query, "alloc", self._device.handle, import_info.handleType, first_page)
+            imported = Allocation(offset, size, found["memoryTypeBits"], import_info)
+            return self._new(host.nbytes, MemoryKind.SHARED, imported)
         return None
 
-    def _new(self, nbytes: int, kind: MemoryKind, pages: Pages | None = None) -> VulkanBuffer:
-        """Of undefined content, in these pages where there are some. OutOfMemoryError carries the sizes."""
+    def _new(self, nbytes: int, kind: MemoryKind, imported: Allocation | None = None) -> VulkanBuffer:
+        """Create a buffer of undefined content, in imported pages if given. Raises OutOfMemoryError with the sizes."""
         device = self._device
         with ExitStack() as undo:
-            size = words_of(nbytes, 4 if pages else 16)  # kernels read whole words, but never past the last page
-            outside = {"pNext": vk().make("VkExternalMemoryBufferCreateInfo")} if pages else {}
-            handle = device.create("Buffer", {"size": size, **outside}, operation="alloc")
+            size = words_of(nbytes, 4 if imported else 16)  # kernels read whole words, but never past the last page
+            external = {"pNext": vk().make("VkExternalMemoryBufferCreateInfo")} if imported else {}
+            handle = device.create("Buffer", {"size": size, **external}, operation="alloc")
             undo.callback(device.destroy, "Buffer", handle)
             needs = vk().given("vkGetBufferMemoryRequirements", "alloc", device.handle, handle)
-            place = pages or Pages(0, needs["size"], -1, vk().null)
-            memory = self._memory(needs, place, "wrapped" if pages else kind.value, nbytes)
+            allocation = imported or Allocation(0, needs["size"], -1, vk().null)
+            memory = self._allocate(needs, allocation, "wrapped" if imported else kind.value, nbytes)
             undo.callback(device.destroy, "DeviceMemory", memory)
-            vk().call("vkBindBufferMemory", "alloc", device.handle, handle, memory, place.at)
+            vk().call("vkBindBufferMemory", "alloc", device.handle, handle, memory, allocation.offset)
             undo.pop_all()
         return VulkanBuffer(handle, memory, nbytes, kind, int(vk().ffi.cast("uintptr_t", handle)))
 
-    def _memory(self, needs: dict[str, int], place: Pages, kind: str, nbytes: int) -> Handle:
-        """Of a kind in devices.toml. nbytes: what was asked for."""
-        allowed = [i for i in range(len(self._types)) if needs["memoryTypeBits"] & place.types & 1 << i]
-        types = [i for best in KNOWN["memory"][kind] for i in allowed if self._types[i] & best == best]
-        if not types or place.at % needs["alignment"] or place.at + needs["size"] > place.size:
-            raise UnsupportedError(f"no memory is {kind}", backend=BACKEND, operation="alloc")
-        handle, status = vk().ffi.new("VkDeviceMemory *"), TOO_MANY_OBJECTS
+    def _allocate(self, needs: dict[str, int], allocation: Allocation, kind: str, nbytes: int) -> Handle:
+        """Allocate memory of a kind in devices.toml. needs: the VkMemoryRequirements. nbytes: for the error message."""
+        mask = needs["memoryTypeBits"] & allocation.types
+        allowed = [index for index in range(len(self._type_flags)) if mask & 1 << index]
+        types = [
+            index for flags in KNOWN["memory"][kind] for index in allowed if self._type_flags[index] & flags == flags
+        ]
+        misaligned = allocation.offset % needs["alignment"]
+        if not types or misaligned or allocation.offset + needs["size"] > allocation.size:
+            raise UnsupportedError(f"the device has no {kind} memory", backend=BACKEND, operation="alloc")
+        handle = vk().ffi.new("VkDeviceMemory *")
+        status = TOO_MANY_OBJECTS
         if len(self._buffers) + SLOTS < int(self.info.extra["max_allocations"]):
-            sizes = {"allocationSize": place.size, "memoryTypeIndex": types[0]}
-            wanted = vk().make("VkMemoryAllocateInfo", pNext=place.host, **sizes)
-            status = vk().lib.vkAllocateMemory(self._device.handle, wanted, vk().null, handle)
+            allocate_info = vk().make(
+                "VkMemoryAllocateInfo",
+                pNext=allocation.import_info,
+                allocationSize=allocation.size,
+                memoryTypeIndex=types[0],
+            )
+            status = vk().lib.vkAllocateMemory(self._device.handle, allocate_info, vk().null, handle)
         check(status, "alloc", requested=nbytes, free=self.free_memory() if status else -1)
         return self._device.own("DeviceMemory", handle[0])
 
     def _free(self, buffer: VulkanBuffer) -> None:
-        if not self._closed:  # else it goes with the device, also where waiting gave up
+        if not self._closed:  # closing destroys the device with all that is left, also after a timeout
             self._wait()
             self._device.destroy("Buffer", buffer.handle)
             self._device.destroy("DeviceMemory", buffer.memory)

@@ -10,5 +10,5 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 @hookimpl
 def bitnet_backend() -> LazyBackend:
-    """Every GPU (and software device) with Vulkan 1.1 and push descriptors."""
+    """Return the backend of all GPUs (and software devices) with Vulkan 1.1 and push descriptors."""
     return LazyBackend("vulkan", (2, 1), "bitnet_vulkan.describe:usable", "bitnet_vulkan.device:VulkanDevice")

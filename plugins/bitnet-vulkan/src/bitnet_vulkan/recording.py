@@ -1,4 +1,4 @@
-"""Command buffers, whose commands run one after the other, and what these launch."""
+"""Command buffers, whose commands run one after another, and the pipelines that they launch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from bitnet_hal.plugin import BoundLaunch, CompiledKernel, Handle, MemoryKind, w
 
 from bitnet_vulkan.driver import function, vk
 
-COMPUTE, TRANSFER, HOST, _TOP, _BOTTOM = 0x800, 0x1000, 0x4000, 0x1, 0x2000
+COMPUTE = 0x800  # VkPipelineStageFlagBits
+TRANSFER = 0x1000
+HOST = 0x4000
 ANY = COMPUTE | TRANSFER
+_TOP_OF_PIPE = 0x1
+_BOTTOM_OF_PIPE = 0x2000
 _ACCESS = {COMPUTE: 0x60, TRANSFER: 0x1800, ANY: 0x1860, HOST: 0x2000}
-"""VkPipelineStageFlagBits, and the VkAccessFlagBits of what they read and write."""
-COMPUTE_STAGE, COMPUTE_PIPELINE = 0x20, 1
+"""VkAccessFlagBits of a stage's reads and writes."""
+COMPUTE_SHADER_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
+COMPUTE_BIND_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
 
 
 @dataclass(eq=False, slots=True)
 class VulkanBuffer:
-    """A VkBuffer and its VkDeviceMemory. address: the handle as descriptors have it."""
+    """A VkBuffer and its VkDeviceMemory. address: the handle as an integer, as descriptors store it."""
 
     handle: Handle
     memory: Handle
@@ -30,7 +35,7 @@ class VulkanBuffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VulkanKernel(CompiledKernel):
-    """A pipeline with its constants, and its layout, whose only set is pushed through a template."""
+    """A pipeline, its layout, and the template that pushes the layout's only descriptor set."""
 
     pipeline: Handle
     layout: Handle
@@ -39,8 +44,10 @@ class VulkanKernel(CompiledKernel):
 
 @dataclass(eq=False, slots=True)
 class Commands:
-    """A command buffer, its VkSubmitInfo, and the stage of its last command, at first any. Each command waits for the
-    one before it: in a plan nearly every launch reads what the last one wrote, so asking which do would save nothing.
+    """A command buffer, its VkSubmitInfo, and the stage of its last command (initially any).
+
+    Each command waits for the one before it: in a plan nearly every launch reads the previous one's output, so finer
+    barriers would save nothing.
     """
 
     handle: Handle
@@ -48,27 +55,33 @@ class Commands:
     last: int = ANY
 
     def follow(self, stage: int) -> Handle:
-        """What was done so far is finished, and visible to the next command, which is of this stage."""
-        memory, null = _barrier(self.last, stage), vk().null
-        vk().lib.vkCmdPipelineBarrier(self.handle, self.last, stage, 0, 1, memory, 0, null, 0, null)
+        """Add a barrier before a command of this stage: earlier commands finish first, and their writes are visible."""
+        memory_barrier = _barrier(self.last, stage)
+        null = vk().null
+        vk().lib.vkCmdPipelineBarrier(self.handle, self.last, stage, 0, 1, memory_barrier, 0, null, 0, null)
         self.last = stage
         return self.handle
 
     def launch(self, launch: BoundLaunch[VulkanBuffer, VulkanKernel], queries: Handle = None, first: int = 0) -> None:
-        """Add a launch; into two queries from `first` on, where there are some, when it begins and ends."""
-        lib, ffi, kernel, params, commands = vk().lib, vk().ffi, launch.kernel, launch.params, self.follow(COMPUTE)
-        words: list[int] = []
-        for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
+        """Add a launch. queries: a pool whose query `first` records the start and `first` + 1 the end."""
+        lib = vk().lib
+        ffi = vk().ffi
+        kernel = launch.kernel
+        params = launch.params
+        commands = self.follow(COMPUTE)
+        words: list[int] = []  # of one VkDescriptorBufferInfo after another
+        for buffer, offset, nbytes in launch.bound:
             words += buffer.address, offset, words_of(nbytes)
-        bound, push = ffi.from_buffer(pack(f"{len(words)}Q", *words)), function("vkCmdPushDescriptorSetWithTemplateKHR")
+        descriptors = ffi.from_buffer(pack(f"{len(words)}Q", *words))
+        push_descriptors = function("vkCmdPushDescriptorSetWithTemplateKHR")
         if queries:
-            lib.vkCmdWriteTimestamp(commands, _TOP, queries, first)
-        lib.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, kernel.pipeline)
-        push(commands, kernel.template, kernel.layout, 0, bound)
-        lib.vkCmdPushConstants(commands, kernel.layout, COMPUTE_STAGE, 0, len(params), ffi.from_buffer(params))
+            lib.vkCmdWriteTimestamp(commands, _TOP_OF_PIPE, queries, first)
+        lib.vkCmdBindPipeline(commands, COMPUTE_BIND_POINT, kernel.pipeline)
+        push_descriptors(commands, kernel.template, kernel.layout, 0, descriptors)
+        lib.vkCmdPushConstants(commands, kernel.layout, COMPUTE_SHADER_STAGE, 0, len(params), ffi.from_buffer(params))
         lib.vkCmdDispatch(commands, *launch.grid)
         if queries:
-            lib.vkCmdWriteTimestamp(commands, _BOTTOM, queries, first + 1)
+            lib.vkCmdWriteTimestamp(commands, _BOTTOM_OF_PIPE, queries, first + 1)
 
 
 @cache

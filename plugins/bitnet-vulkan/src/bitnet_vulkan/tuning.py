@@ -1,162 +1,291 @@
-"""Which source, workgroup size and tile serves a launch, by kind of device.
+"""Choice of the kernel variant, workgroup size and tile of a launch, by kind of device.
 
-Rows of a table (gpu.toml, software.toml) where these say all; here is what depends on subgroups and matrix units.
+gpu.toml and software.toml list the launches whose sizes need no computation. The functions here compute those that
+depend on subgroups, cooperative matrices or shared memory; one that returns None leaves the launch to the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from bitnet_hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningQuery, TuningTable, table
 from bitnet_hal.rounding import ceil_div
 
-MOST_GROUP_HEADS = 8
-"""Query heads of one key/value head that the split attention keeps in registers."""
-MATRIX_TILES = ((64, 64, 32), (128, 64, 32), (128, 128, 64))
-"""Outputs and rows of a tile on matrix units, and rows of one of its four subgroups."""
-NARROW = 256
-"""Rows of a table (gates of delta nets) up to which each is a workgroup's, where rows of activations are few."""
-MOST_ROTATED, WHOLE_ROWS = 1024, 64
-"""Most columns of a rotation that is fused with its neighbours; of more rows a workgroup norms and rotates all."""
+MAX_GROUP_HEADS = 8
+"""Query heads per key/value head up to which the split attention keeps all of them in registers."""
+MAX_SPLITS = 16
+"""Most workgroups that share the positions of one row."""
+MAX_FEW_WIDTH = 8192
+"""Columns up to which a lane holds its part of a dense row, or of a row with scales, in registers."""
+NORM_WIDE = 16384
+"""Columns above which a norm takes the second size of `norm_group` (families.toml)."""
+NARROW_OUTS = 256
+"""Rows of a dense matrix (the gates of delta nets) up to which each gets a workgroup, if there are few activation
+rows."""
+MAX_ROTATED = 1024
+"""Most columns of a rotation that is fused with its neighbours."""
+WHOLE_ROWS = 64
+"""Rows above which one workgroup norms and rotates a whole row."""
 MEETING_WORDS = 9 * 32
-"""Counters of meeting.glsl."""
-Family = Mapping[str, Any]  # a row of families.toml, and DeviceInfo.extra
+"""u32 counters at the start of the workspace of decoder_layer (meeting.glsl)."""
+FLOAT = 4
+"""Bytes of an f32 or u32."""
+
+Family = Mapping[str, Any]
+"""A row of families.toml, and DeviceInfo.extra."""
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
-ROWS = {name: TuningTable(table(__file__, f"{name}.toml")) for name in FAMILIES}
+TABLES = {name: TuningTable(table(__file__, f"{name}.toml")) for name in FAMILIES}
+
+
+class MatrixTile(NamedTuple):
+    """Tile of a workgroup on cooperative matrices: outputs x activation rows. Each of its four subgroups computes
+    `wave_rows` of the rows."""
+
+    outs: int
+    rows: int
+    wave_rows: int
+
+
+SMALL_TILE = MatrixTile(64, 64, 32)
+MEDIUM_TILE = MatrixTile(128, 64, 32)
+LARGE_TILE = MatrixTile(128, 128, 64)
+MATRIX_GROUP = 128
+"""Invocations of a workgroup on cooperative matrices: four subgroups of 32."""
 
 
 def select_tuning(query: TuningQuery) -> Tuning:
-    """The tuning of one launch; UnsupportedError where an optional kernel does not serve it."""
+    """Return the tuning of one launch. Raises UnsupportedError if the device does not run this launch of an optional
+    kernel."""
     kind = "software" if query.info.type is DeviceType.SOFTWARE else "gpu"
     formula = _FORMULAS.get(query.spec.name)
-    found = formula(query, {**FAMILIES[kind], **query.info.extra}) if formula else None
-    return found or ROWS[kind].tune(query)
+    tuning = formula(query, {**FAMILIES[kind], **query.info.extra}) if formula else None
+    return tuning or TABLES[kind].tune(query)
 
 
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
-    """What `select_tuning` takes, then what may be quicker elsewhere: tiles on matrix units, lanes that share a matrix
-    row."""
-    first = select_tuning(query)
-    if first.variant in ("coop", "fused") and "outs" in query:
-        return first.and_with([({"TILE_N": n, "TILE_T": t}, {"WAVE_T": wave}) for n, t, wave in MATRIX_TILES])
-    if "LANES" in first.private and query.spec.name != "matmul_dense" and "outs" in query:
-        return first.with_lanes(query.of_device("subgroups"))
-    return [first]
+    """Return the selected tuning, then others that `bitnet tune` measures: tiles of cooperative matrices, or other
+    numbers of lanes per matrix row."""
+    selected = select_tuning(query)
+    if "outs" not in query:
+        return [selected]
+    if selected.variant in ("coop", "fused"):
+        tiles = (SMALL_TILE, MEDIUM_TILE, LARGE_TILE)
+        changes = [({"TILE_N": tile.outs, "TILE_T": tile.rows}, {"WAVE_T": tile.wave_rows}) for tile in tiles]
+        return selected.and_with(changes)
+    if "LANES" in selected.private and query.spec.name != "matmul_dense":
+        return selected.with_lanes(query.of_device("subgroups"))
+    return [selected]
 
 
 def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str, int]]:
-    """Outputs of a tile of subgroups, and how few rows share the lanes of a product."""
-    lanes, width = min(16, family["subgroups"]), query["width"]
-    group, rows_per = family["row"][width > 16384], 1 if width > 8192 else 4 if query["outs"] >= 8192 else 2
+    """Return (TILE_N, constants) of a ternary product of few rows, in which LANES neighbours share a matrix row."""
+    width = query["width"]
     if rows > 2 and not family["software"]:
-        # activations are most of the traffic: wide lanes, two rows for each load of them
-        lanes, group, rows_per = family["subgroups"], 128, 2
-    return group // lanes * rows_per, {"GROUP": group, "WIDTH": width, "LANES": lanes}
+        # activations are most of the traffic: a whole subgroup per matrix row, two matrix rows per load of activations
+        lanes = family["subgroups"]
+        group = 128
+        matrix_rows_per_lane = 2
+    else:
+        lanes = min(16, family["subgroups"])
+        normal_group, wide_group = family["norm_group"]
+        group = wide_group if width > NORM_WIDE else normal_group
+        if width > MAX_FEW_WIDTH:
+            matrix_rows_per_lane = 1
+        elif query["outs"] >= 8192:
+            matrix_rows_per_lane = 4
+        else:
+            matrix_rows_per_lane = 2
+    tile_n = group // lanes * matrix_rows_per_lane
+    return tile_n, {"GROUP": group, "WIDTH": width, "LANES": lanes}
 
 
 def _ternary(query: TuningQuery, family: Family) -> Tuning | None:
     rows = query["rows"]
-    if rows > FEW_ROWS and family["matrix"]:
-        # as measured on an H200: the fewer tiles there are, the smaller they must be to reach all multiprocessors;
-        # sums that are scaled for each 32 columns leave no registers for large ones
-        tiles, blocked = ceil_div(rows, 128) * ceil_div(query["outs"], 128), "BLOCK" in query
-        variant = "fused" if blocked and query["ABLOCK"] == 128 else "coop"
-        many = tiles >= (150 if variant == "fused" else 100) and (variant == "fused" or not blocked)
-        tile_n, tile_t, wave_t = MATRIX_TILES[2 if many else int(blocked)]
-        return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, variant, {"GROUP": 128, "WAVE_T": wave_t})
-    if rows > FEW_ROWS or not family["subgroups"]:
+    if rows > FEW_ROWS:
+        return _matrix_product(query) if family["matrix"] else None
+    if not family["subgroups"]:
         return None
     tile_n, private = _lanes(query, family, rows)
-    tile_t = min(query.padded_rows, 2 if family["software"] else FEW_ROWS)
+    max_rows = 2 if family["software"] else FEW_ROWS
+    tile_t = min(query.padded_rows, max_rows)
     return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
+
+
+def _matrix_product(query: TuningQuery) -> Tuning:
+    """Return the tuning of a prompt's ternary product on cooperative matrices, as measured on an H200.
+
+    The fewer tiles a launch has, the smaller they must be to occupy all multiprocessors. Sums that are scaled for each
+    32 columns (BLOCK without ABLOCK 128) leave no registers for the large tile.
+    """
+    large_tiles = ceil_div(query["rows"], LARGE_TILE.rows) * ceil_div(query["outs"], LARGE_TILE.outs)
+    variant = "coop"
+    if "BLOCK" not in query:
+        tile = LARGE_TILE if large_tiles >= 100 else SMALL_TILE
+    elif query["ABLOCK"] == 128:
+        variant = "fused"
+        tile = LARGE_TILE if large_tiles >= 150 else MEDIUM_TILE
+    else:
+        tile = MEDIUM_TILE
+    private = {"GROUP": MATRIX_GROUP, "WAVE_T": tile.wave_rows}
+    return Tuning({"TILE_N": tile.outs, "TILE_T": tile.rows, "SPLITS": 1}, variant, private)
 
 
 def _norm_matmul(query: TuningQuery, family: Family) -> Tuning:
     if query["rows"] > 1:
-        raise query.unsupported("more rows are faster apart")
+        raise query.unsupported("several rows are faster with a launch for their norm")
     tile_n, private = _lanes(query, family, 1)
     return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private=private)
 
 
 def _dense(query: TuningQuery, family: Family) -> Tuning | None:
-    rows, width, wave = query["rows"], query["width"], family["subgroups"]
-    if query["outs"] <= NARROW and rows <= FEW_ROWS and not family["software"]:
+    rows = query["rows"]
+    width = query["width"]
+    wave = family["subgroups"]
+    if query["outs"] <= NARROW_OUTS and rows <= FEW_ROWS and not family["software"]:
         return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, private={"GROUP": 256})
-    if not wave or query["DTYPE"] != 1 or family["software"] or width % 8 or width > 8192:
+    halves = query["DTYPE"] == 1
+    fits = width % 8 == 0 and width <= MAX_FEW_WIDTH
+    if not wave or not halves or not fits or family["software"]:
         return None
-    private = {"GROUP": 128, "WIDTH": width, "LANES": wave, "BATCH": 2 if rows == 1 else 4}
-    return Tuning({"TILE_N": 128 // wave * 8, "TILE_T": min(8, query.padded_rows)}, "few", private)
+    group = 128
+    batch = 2 if rows == 1 else 4
+    private = {"GROUP": group, "WIDTH": width, "LANES": wave, "BATCH": batch}
+    return Tuning({"TILE_N": group // wave * 8, "TILE_T": min(8, query.padded_rows)}, "few", private)
 
 
 def _attention(query: TuningQuery, family: Family) -> Tuning | None:
-    """Workgroups share the positions of a row, where there are few."""
-    dim, heads, fused = query["head_dim"], query["n_heads"] // query["n_kv_heads"], not query.spec.base
-    few, wave = query["rows"] <= FEW_ROWS, family["subgroups"]
-    if few and wave and dim % 8 == 0 and dim <= 256 and heads <= MOST_GROUP_HEADS:
-        lanes = next(n for n in (32, 16, 8, 4, 2, 1) if n <= wave and dim // 8 % n == 0)
-        splits, room = min(16, query["max_blocks"]), max(FEW_ROWS, query.padded_rows)
-        private = {"GROUP": heads * wave, "HEADS": heads, "DIM": dim, "LANES": lanes, "ROOM": room}
-        private["BATCH"] = family["loads"]
-        words = query["n_kv_heads"] + query["n_heads"] * splits * (dim + 2)
-        tile = {"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}
-        return Tuning(tile, "" if fused else "split", private, 4 * room * words)
-    if not few and not fused and family["half-matrix"] and query["KV"] == 1 and dim in (64, 128):
-        tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
-        return Tuning({"TILE_N": tile_n, "TILE_T": 64 // tile_n, "SPLITS": 1}, "coop", {"GROUP": 128, "DIM": dim})
-    return None
+    if query["rows"] > FEW_ROWS:
+        return _prompt_attention(query, family)
+    dim = query["head_dim"]
+    wave = family["subgroups"]
+    heads = query["n_heads"] // query["n_kv_heads"]  # query heads per key/value head, a subgroup each
+    if not wave or dim % 8 or dim > 256 or heads > MAX_GROUP_HEADS:
+        return None
+    octets = dim // 8  # a lane loads 8 elements of a key or value at once
+    lanes = next(n for n in (32, 16, 8, 4, 2, 1) if n <= wave and octets % n == 0)
+    splits = min(MAX_SPLITS, query["max_blocks"])
+    rows = max(FEW_ROWS, query.padded_rows)
+    private = {
+        "GROUP": heads * wave,
+        "HEADS": heads,
+        "DIM": dim,
+        "LANES": lanes,
+        "ROOM": rows,
+        "BATCH": family["kv_loads"],
+    }
+    counters = query["n_kv_heads"]
+    partial_results = query["n_heads"] * splits * (dim + 2)  # weighted values, maximum and total of each split
+    workspace = FLOAT * rows * (counters + partial_results)
+    variant = "split" if query.spec.name == "attention" else ""
+    return Tuning({"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}, variant, private, workspace)
+
+
+def _prompt_attention(query: TuningQuery, family: Family) -> Tuning | None:
+    """Return the tuning of a prompt's attention on cooperative matrices of halves: 64 (query head, row) pairs per
+    workgroup."""
+    dim = query["head_dim"]
+    halves = query["KV"] == 1
+    if query.spec.name != "attention" or not family["half-matrix"] or not halves or dim not in (64, 128):
+        return None
+    heads = query["n_heads"] // query["n_kv_heads"]
+    tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
+    return Tuning({"TILE_N": tile_n, "TILE_T": 64 // tile_n, "SPLITS": 1}, "coop", {"GROUP": MATRIX_GROUP, "DIM": dim})
 
 
 def _argmax(query: TuningQuery, family: Family) -> Tuning | None:
     if not family["subgroups"]:
         return None
-    (group, batch), room = family["split"], max(FEW_ROWS, query.padded_rows)
-    splits, private = min(32, ceil_div(query["vocab"], group * batch)), {"GROUP": group, "BATCH": batch, "ROOM": room}
-    return Tuning({"SPLITS": splits}, "split", private, 4 * room * (4 * splits + 1))
+    group = family["argmax_group"]
+    batch = family["argmax_loads"]
+    rows = max(FEW_ROWS, query.padded_rows)
+    splits = min(32, ceil_div(query["vocab"], group * batch))
+    candidates = 4 * splits  # a uvec4 for each workgroup
+    counters = 1
+    workspace = FLOAT * rows * (candidates + counters)
+    return Tuning({"SPLITS": splits}, "split", {"GROUP": group, "BATCH": batch, "ROOM": rows}, workspace)
 
 
 def _layer(query: TuningQuery, family: Family) -> Tuning:
-    """A workgroup for each multiprocessor."""
-    wave, members = family["subgroups"], family["resident"]
-    hidden, ffn, dim, kv_heads = (query[name] for name in ("hidden", "ffn", "head_dim", "n_kv_heads"))
+    """Return the tuning of decoder_layer: one workgroup for each multiprocessor, all of which run at the same time."""
+    wave = family["subgroups"]
+    hidden = query["hidden"]
+    ffn = query["ffn"]
+    dim = query["head_dim"]
+    kv_heads = query["n_kv_heads"]
     heads = query["n_heads"] // kv_heads
-    if hidden % 4 or ffn % 4 or heads > MOST_GROUP_HEADS or dim not in (32, 64, 128, 256) or dim < wave:
-        raise query.unsupported("layers of such a shape are served apart")
+    if hidden % 4 or ffn % 4 or heads > MAX_GROUP_HEADS or dim not in (32, 64, 128, 256) or dim < wave:
+        raise query.unsupported("layers of such a shape run as separate launches")
     group = 8 * wave if family["software"] else 512
-    widest, waves = max(hidden, heads * kv_heads * dim, ffn), group // wave
-    parts, fresh = 4 * waves * heads * (dim + 3), 4 * (heads + 2) * (dim + dim // wave)
-    blocks = 32 * ceil_div(widest, 128) if query["BLOCK"] else 32
-    shared = max(parts, widest + 256 + 12 * waves * heads) + fresh + blocks + 4 * heads + 16 * waves + 64
-    if shared > family["shared_memory"]:
-        raise query.unsupported("rows of such a width are served apart")
-    # what a lane has of rows, weights, scales, keys and values shall fit in its registers: 128 of them at groups of 512
-    lanes, rows = 16 if widest <= 8192 else 32, 1 if query["BLOCK"] else 2
-    private = {"GROUP": group, "LANES": min(lanes, wave), "BATCH": 1, "ROWS": rows}
-    shape = {"WIDTH": hidden, "FFN": ffn, "HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim}
-    words = MEETING_WORDS + kv_heads + max(members, kv_heads) * heads * (dim + 2)
-    return Tuning({"MEMBERS": members}, "resident", private | shape, 4 * words)
+    widest = max(hidden, heads * kv_heads * dim, ffn)
+    if _layer_shared_bytes(query, heads, widest, group, wave) > family["shared_memory"]:
+        raise query.unsupported("rows of such a width run as separate launches")
+    # a lane's part of rows, weights, scales, keys and values must fit in its 128 registers (workgroups of 512)
+    lanes = 16 if widest <= MAX_FEW_WIDTH else 32
+    private = {
+        "GROUP": group,
+        "LANES": min(lanes, wave),
+        "BATCH": 1,
+        "ROWS": 1 if query["BLOCK"] else 2,
+        "WIDTH": hidden,
+        "FFN": ffn,
+        "HEADS": heads,
+        "KV_HEADS": kv_heads,
+        "DIM": dim,
+    }
+    members = family["resident"]
+    counters = MEETING_WORDS + kv_heads
+    partial_results = max(members, kv_heads) * heads * (dim + 2)
+    return Tuning({"MEMBERS": members}, "resident", private, FLOAT * (counters + partial_results))
+
+
+def _layer_shared_bytes(query: TuningQuery, heads: int, widest: int, group: int, wave: int) -> int:
+    """Return the bytes of shared memory of decoder_layer (decoder_layer_resident.comp, layer_attention.glsl).
+
+    heads: query heads per key/value head. widest: columns of the widest row. group, wave: invocations of a workgroup
+    and of a subgroup.
+    """
+    dim = query["head_dim"]
+    waves = group // wave
+    attention_parts = FLOAT * waves * heads * (dim + 3)
+    row_codes = widest + 256 + 3 * FLOAT * waves * heads
+    new_heads = (
+        FLOAT * (heads + 2) * (dim + dim // wave)
+    )  # the row's rotated queries, key and value, and sums of squares
+    scales = 32 * ceil_div(widest, 128) if query["BLOCK"] else 32
+    reductions = FLOAT * heads + 4 * FLOAT * waves + 64
+    return max(attention_parts, row_codes) + new_heads + scales + reductions
 
 
 def _rotated(query: TuningQuery, family: Family) -> Tuning:
-    """A rotation with what stands before it and the quantizer: an invocation has four columns."""
-    block, norm = query["block"], "NORM" in query and query["NORM"] == 1
-    private = {"GROUP": block // 4, "WIDTH": block}
-    if block > MOST_ROTATED or block % 128 or private["GROUP"] < family["subgroups"]:
+    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it. An invocation
+    has four columns."""
+    block = query["block"]
+    group = block // 4
+    normed = "NORM" in query and query["NORM"] == 1
+    if block > MAX_ROTATED or block % 128 or group < family["subgroups"]:
         raise query.unsupported(f"rotations of {block} columns are not fused")
+    private = {"GROUP": group, "WIDTH": block}
     if query.spec.name == "gated_rotate_quantize":
-        private["DIM"] = dim = query["head_dim"]
-        if dim % 4 or (norm and block % dim):
+        dim = query["head_dim"]
+        if dim % 4 or (normed and block % dim):
             raise query.unsupported(f"heads of {dim} elements are not fused")
-        return Tuning({"TILE_N": 1}, private=private)
-    whole = norm and query["rows"] > WHOLE_ROWS
-    return Tuning({"TILE_N": query["width"] // block if whole else 1}, private=private)
+        return Tuning({"TILE_N": 1}, private=private | {"DIM": dim})
+    whole_row = normed and query["rows"] > WHOLE_ROWS
+    blocks_per_group = query["width"] // block if whole_row else 1
+    return Tuning({"TILE_N": blocks_per_group}, private=private)
 
 
-_FORMULAS: dict[str, Callable[[TuningQuery, Family], Tuning | None]] = {  # None: the table has it
-    **dict.fromkeys(("attention", "rope_attention"), _attention),
-    **dict.fromkeys(("matmul_ternary", "matmul_ternary_block"), _ternary),
-    **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), _norm_matmul),
-    **dict.fromkeys(("norm_rotate_quantize", "glu_rotate_quantize", "gated_rotate_quantize"), _rotated),
+_FORMULAS: dict[str, Callable[[TuningQuery, Family], Tuning | None]] = {
+    "attention": _attention,
+    "rope_attention": _attention,
+    "matmul_ternary": _ternary,
+    "matmul_ternary_block": _ternary,
+    "norm_matmul": _norm_matmul,
+    "norm_matmul_glu": _norm_matmul,
+    "norm_rotate_quantize": _rotated,
+    "glu_rotate_quantize": _rotated,
+    "gated_rotate_quantize": _rotated,
     "argmax_advance": _argmax,
     "decoder_layer": _layer,
     "matmul_dense": _dense,

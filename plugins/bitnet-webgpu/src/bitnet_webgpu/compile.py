@@ -1,4 +1,4 @@
-"""From a kernel of the catalogue to WGSL text, and from text to pipelines."""
+"""Assembly of a kernel's WGSL text, and compilation to pipelines."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from bitnet_webgpu.errors import checked
 
 KERNELS = Path(__file__).parent / "kernels"
 SUBGROUPS = "SUBGROUPS"
-"""Constant of a tuning: so many neighbouring threads are a subgroup, or part of one; 1 where none are used."""
+"""Private constant: neighbouring threads that belong to one subgroup; 1 if subgroups are not used."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WebGpuKernel(CompiledKernel):
-    """Pipelines of one source: `main`, and after it `merge` where a workspace stands between the two."""
+    """Pipelines of one source: `main`, followed by `merge` if there is a workspace between them."""
 
     layout: Handle
     pipelines: tuple[Handle, ...]
 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
-    """The whole text: constants, parameters (a uniform after all other bindings), kernel. Where it uses subgroups, a
-    browser wants `enable subgroups;` before it, which wgpu's compiler refuses."""
+    """Return the whole text: constants, parameters (a uniform after all other bindings), kernel.
+
+    A browser requires `enable subgroups;` before a text that uses them; wgpu's compiler rejects that line.
+    """
     values = {name: constants[name] for name in spec.constants} | dict(tuning.tile) | dict(tuning.private)
     consts = "".join(f"const {name} = {value}u;\n" for name, value in values.items())
     fields = ", ".join(f"{param.name}: {param.kind}" for param in spec.params)
@@ -38,22 +40,28 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
 
 
 def stages(grid: Grid, tuning: Tuning) -> dict[str, Grid]:
-    """Entry points and their grids. `merge` reads what all workgroups of `main` left in the workspace, in as many
-    workgroups as `main` takes heads at a time."""
+    """Return the entry points and their grids. `merge` combines the partial results that the workgroups of `main` left
+    in the workspace, with one workgroup for each head that a workgroup of `main` processes."""
+    if not tuning.workspace:
+        return {"main": grid}
     x, y, _ = grid
-    return {"main": grid} | ({"merge": (x, y, tuning.tile.get("TILE_N", 1))} if tuning.workspace else {})
+    return {"main": grid, "merge": (x, y, tuning.tile.get("TILE_N", 1))}
 
 
 def built(
     device: Handle, name: str, kernel: str, code: str, written: Sequence[bool], entries: Iterable[str]
 ) -> tuple[Handle, tuple[Handle, ...]]:
-    """The layout of bind groups with such buffers, and a pipeline for each entry point of a source. KernelCompileError
-    with the compiler's text if it does not build. name: of the device."""
+    """Return the bind group layout and a pipeline for each entry point of a source. Raises KernelCompileError with the
+    compiler's text.
+
+    name: the device's. written: whether the kernel writes each of its buffers.
+    """
     kinds = ["storage" if writes else "read-only-storage" for writes in written] + ["uniform"]
     bound = [{"binding": i, "visibility": "COMPUTE", "buffer": {"type": kind}} for i, kind in enumerate(kinds)]
     with checked("compile", name, kernel=kernel):
         layout = device.create_bind_group_layout(entries=bound)
-        whole = device.create_pipeline_layout(bind_group_layouts=[layout])
-        text = trusted_module(device, code)
-        stages = [{"module": text, "entry_point": entry} for entry in entries]
-        return layout, tuple(device.create_compute_pipeline(layout=whole, compute=stage) for stage in stages)
+        pipeline_layout = device.create_pipeline_layout(bind_group_layouts=[layout])
+        module = trusted_module(device, code)
+        stages = [{"module": module, "entry_point": entry} for entry in entries]
+        pipelines = [device.create_compute_pipeline(layout=pipeline_layout, compute=stage) for stage in stages]
+        return layout, tuple(pipelines)

@@ -1,27 +1,35 @@
-"""What each adapter is, and how a device is asked for."""
+"""Enumeration of adapters, and the request of a device."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, failure, table
+from bitnet_hal.kernels.catalogue import UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice, failure, table
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked
 from bitnet_webgpu.filters import chosen, chosen_apis
 
 KNOWN = table(__file__, "adapters.toml")
-GROUP, GROUPS, STORAGE = 256, 65535, 16384
-"""WebGPU's defaults: threads of a workgroup, workgroups in a dimension, bytes of workgroup memory."""
+GROUP = 256
+"""WebGPU's default limit of threads per workgroup."""
+GROUPS = 65535
+"""WebGPU's default limit of workgroups per dimension."""
+STORAGE = 16384
+"""WebGPU's default limit of workgroup memory in bytes."""
 
 
 def usable() -> list[EnumeratedDevice]:
-    """Adapters; BackendUnavailableError if there are none. One that is left out keeps its index."""
+    """Return the adapters that can be used; the others keep their index. Raises BackendUnavailableError if there is
+    none."""
     with checked("list devices"):
-        adapters = chosen(enumerate(module().gpu.enumerate_adapters_sync()))
-        shown = [(one, index) for index, one in adapters if one.info["backend_type"] in KNOWN["apis"]]
-        found = [EnumeratedDevice(one, describe(one, index)) for one, index in shown]
+        found = [
+            EnumeratedDevice(adapter, describe(adapter, index))
+            for index, adapter in chosen(enumerate(module().gpu.enumerate_adapters_sync()))
+            if adapter.info["backend_type"] in KNOWN["apis"]
+        ]
     if not found:
         hint = "Install a driver for Vulkan, Metal or Direct3D 12 (Debian: apt install mesa-vulkan-drivers)"
         if chosen_apis() is not None:
@@ -31,12 +39,12 @@ def usable() -> list[EnumeratedDevice]:
 
 
 def device_infos() -> list[DeviceInfo]:
-    """Of all adapters that can be used; BackendUnavailableError says what is missing."""
+    """Return the DeviceInfo of all adapters that can be used. Raises BackendUnavailableError if there is none."""
     return [adapter.info for adapter in usable()]
 
 
 def request(adapter: EnumeratedDevice) -> Handle:
-    """A device with the adapter's limits, and its features that are used."""
+    """Request a device with the adapter's limits, and with the features of adapters.toml that it has."""
     handle, info = adapter
     with checked("open", info.name):
         limits = {name: handle.limits[name] for name in KNOWN["limits"]}
@@ -45,12 +53,15 @@ def request(adapter: EnumeratedDevice) -> Handle:
 
 
 def describe(adapter: Handle, index: int) -> DeviceInfo:
-    """An adapter as core sees it."""
-    about, limits = adapter.info, adapter.limits
+    """Return the DeviceInfo of an adapter."""
+    about = adapter.info
+    limits = adapter.limits
     kind = DeviceType(KNOWN["types"].get(about["adapter_type"], "gpu"))
     vendor, subgroups = KNOWN["vendors"].get(f"{about['vendor_id']:04x}", (about["vendor"], 1))
     buffers = limits["max-storage-buffers-per-shader-stage"]
     fused = {} if kind is DeviceType.SOFTWARE else KNOWN["fused"]
+    fitting = [name for name, needed in fused.items() if needed <= buffers]
+    features = {"tunings", "timings"} if "timestamp-query" in adapter.features else {"tunings"}
     extra = {
         "api": about["backend_type"],
         "workgroup_storage": limits["max-compute-workgroup-storage-size"],
@@ -68,7 +79,8 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
         max_binding=limits["max-storage-buffer-binding-size"] // 16 * 16,
         max_grid=(GROUPS, GROUPS, GROUPS),
         alignment=max(16, limits["min-storage-buffer-offset-alignment"]),
-        kernels=frozenset([*KNOWN["everywhere"], *(name for name, count in fused.items() if count <= buffers)]),
-        features=frozenset({"tunings", "timings"} if "timestamp-query" in adapter.features else {"tunings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
+        kernels=frozenset([*KNOWN["everywhere"], *fitting]),
+        features=frozenset(features),
         extra=MappingProxyType(extra),
     )

@@ -24,21 +24,24 @@ from bitnet_webgpu.errors import converted, raised
 from bitnet_webgpu.recording import QueuedDevice, WebGpuBuffer
 
 _PATIENCE = 12
-"""A wait for a GPU may take this many times as long as elsewhere: drivers compile a pipeline when it is first
-dispatched, within the wait (seen to pass 5 s on an H200)."""
+"""Factor of the timeout of a GPU: drivers compile a pipeline when it is first dispatched, within the wait (more than 5
+s were seen on an H200)."""
 PENDING = 16 << 20
-"""Bytes of uploads that wgpu may hold copies of before they are handed over."""
+"""Bytes of uploads that wgpu may hold copies of before they are submitted."""
 
 
 class WebGpuDevice(TuningMixin, QueuedDevice):
-    """One device of wgpu with its queue."""
+    """A device of wgpu with its queue."""
 
-    select_tuning, candidate_tunings = staticmethod(tuning.select_tuning), staticmethod(tuning.candidate_tunings)
+    select_tuning = staticmethod(tuning.select_tuning)
+    candidate_tunings = staticmethod(tuning.candidate_tunings)
 
     def __init__(self, adapter: EnumeratedDevice) -> None:
         super().__init__(adapter.info, request(adapter))
-        self.timeout *= 1 if adapter.info.type is DeviceType.SOFTWARE else _PATIENCE
-        self._pending, self._mapped = 0, list[int]()
+        if adapter.info.type is not DeviceType.SOFTWARE:
+            self.timeout *= _PATIENCE
+        self._pending = 0
+        self._mapped: list[int] = []
         self._staging = self._made(PART, "COPY_DST|MAP_READ")
         self._mapping = mapping(self._mapped.append)
 
@@ -46,11 +49,11 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         return converted(error, operation) if isinstance(error, raised()) else None
 
     def free_memory(self) -> int:
-        """WebGPU does not tell."""
+        """Return -1: WebGPU has no such query."""
         return -1
 
     def held_bytes(self) -> int:
-        """The staging buffer of downloads."""
+        """Return the bytes of the staging buffer of downloads."""
         return PART
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> WebGpuBuffer:
@@ -59,7 +62,7 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         return self._made(nbytes, "STORAGE|COPY_SRC|COPY_DST")
 
     def _free(self, buffer: WebGpuBuffer) -> None:
-        """What is submitted still finishes."""
+        """Destroy a buffer; commands that are submitted still finish."""
         self.submit()
         self.poll()
         buffer.handle.destroy()
@@ -77,10 +80,11 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         words = words_of(nbytes)
         self._move(buffer, offset, self._staging, 0, words)
         self._wait()
-        native, staging = lib(), raw(self._staging.handle)
+        native = lib()
+        staging = raw(self._staging.handle)
         self._mapped.clear()
         native.wgpuBufferMapAsync(staging, native.WGPUMapMode_Read, 0, words, self._mapping[0][0])
-        self.poll()  # nothing runs, so this maps it
+        self.poll()  # nothing is running, so this maps the buffer
         if self._mapped != [native.WGPUMapAsyncStatus_Success]:
             raise converted(RuntimeError("device was lost: memory cannot be mapped"), "download", self.info.name)
         found = bytes(ffi().buffer(native.wgpuBufferGetConstMappedRange(staging, 0, words), nbytes))
@@ -88,17 +92,18 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         return found
 
     def _move(self, source: WebGpuBuffer, source_at: int, target: WebGpuBuffer, target_at: int, nbytes: int) -> None:
-        """Within a buffer through another one, as WebGPU wants."""
+        """Copy bytes; within one buffer through a temporary one, because WebGPU forbids it otherwise."""
         if source is target:
-            between = self._alloc(nbytes, MemoryKind.DEVICE)
-            self._move(source, source_at, between, 0, nbytes)
-            self._move(between, 0, target, target_at, nbytes)
-            self._free(between)
+            temporary = self._alloc(nbytes, MemoryKind.DEVICE)
+            self._move(source, source_at, temporary, 0, nbytes)
+            self._move(temporary, 0, target, target_at, nbytes)
+            self._free(temporary)
         else:
             self.encoder().copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)
 
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> WebGpuKernel:
-        text, entries = source(spec, constants, tuning), stages((1, 1, 1), tuning)
+        text = source(spec, constants, tuning)
+        entries = stages((1, 1, 1), tuning)
         layout, pipelines = built(self._handle, self.info.name, spec.name, text, writes(spec, tuning), entries)
         return WebGpuKernel(spec, dict(constants), tuning, layout, pipelines)
 

@@ -1,4 +1,4 @@
-"""wgpu, imported on first use, and the few calls for which its Python layer is too slow or has no name."""
+"""wgpu, imported on first use, and the calls for which its Python layer is too slow or missing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ BACKEND = "webgpu"
 
 @cache
 def module() -> Any:
-    """PyPI `wgpu` with its native library, which does not ask OpenGL: that takes half the time for nothing."""
+    """Return PyPI `wgpu` with its native library, which does not query OpenGL: that takes half of the start-up time."""
     try:
         import wgpu  # type: ignore[import-untyped]  # the package has no types
         import wgpu.backends.wgpu_native.extras  # type: ignore[import-untyped]
     except (ImportError, OSError, RuntimeError) as exc:
-        said, hint = f"wgpu cannot be used: {exc}".splitlines()[0], f"Install it: {install_command('bitnet-webgpu')}"
+        said = f"wgpu cannot be used: {exc}".splitlines()[0]
+        hint = f"Install it: {install_command('bitnet-webgpu')}"
         raise failure(BackendUnavailableError, "load", backend=BACKEND, said=said, hint=hint) from exc
     if sys.platform != "win32":  # where it would also choose Direct3D's shader model
         with suppress(RuntimeError):  # another user of wgpu in this process was first
@@ -33,35 +34,38 @@ def module() -> Any:
 
 
 def ffi() -> Any:
-    """cffi's interface object."""
+    """Return the FFI object of cffi."""
     return module().backends.wgpu_native.ffi
 
 
 def lib() -> Any:
-    """The native functions themselves: errors show at the next call through `module()`."""
+    """Return the native functions. Their errors are raised by the next call through `module()`."""
     return module().backends.wgpu_native.lib
 
 
 def raw(made: Handle) -> Handle:
-    """The native handle of an object of wgpu."""
+    """Return the native handle of an object of wgpu."""
     return made._internal
 
 
 def trusted_module(device: Handle, code: str) -> Handle:
-    """A shader module without bounds checks and loop counters: the kernels check their own bounds."""
+    """Create a shader module without bounds checks and loop counters: the kernels check their bounds themselves."""
     from wgpu.backends.wgpu_native import _api
 
-    new, text = ffi().new, ffi().new("char[]", code.encode())
-    kind, size = lib().WGPUSType_ShaderSourceWGSL, len(code.encode())
-    source = new("WGPUShaderSourceWGSL *", {"chain": {"sType": kind}, "code": {"data": text, "length": size}})
-    about = new("WGPUShaderModuleDescriptor *", {"nextInChain": ffi().cast("WGPUChainedStruct *", source)})
-    made = _api.libf.wgpuDeviceCreateShaderModuleTrusted(raw(device), about, 0)
-    return _api.GPUShaderModule("", made, device)
+    new = ffi().new
+    encoded = code.encode()
+    text = new("char[]", encoded)
+    chain = {"sType": lib().WGPUSType_ShaderSourceWGSL}
+    source = new("WGPUShaderSourceWGSL *", {"chain": chain, "code": {"data": text, "length": len(encoded)}})
+    descriptor = new("WGPUShaderModuleDescriptor *", {"nextInChain": ffi().cast("WGPUChainedStruct *", source)})
+    handle = _api.libf.wgpuDeviceCreateShaderModuleTrusted(raw(device), descriptor, 0)
+    return _api.GPUShaderModule("", handle, device)
 
 
-def mapping(told: Callable[[int], object]) -> tuple[Handle, Handle]:
-    """What wgpuBufferMapAsync wants, which tells its status, and what must live as long."""
+def mapping(on_status: Callable[[int], object]) -> tuple[Handle, Handle]:
+    """Return the callback info for wgpuBufferMapAsync, and the callback, which must live as long. on_status: called
+    with the WGPUMapAsyncStatus."""
     kind = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
-    callback = ffi().callback(kind, lambda status, *_: told(status))
-    about = {"mode": lib().WGPUCallbackMode_AllowProcessEvents, "callback": callback}
-    return ffi().new("WGPUBufferMapCallbackInfo *", about), callback
+    callback = ffi().callback(kind, lambda status, *_: on_status(status))
+    info = {"mode": lib().WGPUCallbackMode_AllowProcessEvents, "callback": callback}
+    return ffi().new("WGPUBufferMapCallbackInfo *", info), callback

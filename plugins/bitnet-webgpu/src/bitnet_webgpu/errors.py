@@ -1,4 +1,4 @@
-"""The one place where a failure of wgpu becomes an exception of bitnet."""
+"""Conversion of wgpu's failures to exceptions of bitnet."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ _OPERATIONS: dict[str, type[GpuError]] = {
     "alloc": OutOfMemoryError,
     "compile": KernelCompileError,
 }
-"""What a failure is called where no row says so; else it is a LaunchError."""
+"""Exception class by operation, for failures without a row in errors.toml; any other is a LaunchError."""
 
 
 def converted(error: Exception, operation: str, device: str = "", **details: Unpack[ErrorDetails]) -> GpuError:
-    """The exception of bitnet for one of wgpu's."""
-    text, code = str(error), type(error).__name__
+    """Return the exception of bitnet for one of wgpu's."""
+    text = str(error)
+    code = type(error).__name__
     details["log"] = text
-    told = next((row for words, row in TABLE.items() if words in text.lower()), None)
-    kind, hint, _ = told or TABLE.get(code, TABLE["GPUError"])
+    by_text = next((row for words, row in TABLE.items() if words in text.lower()), None)
+    kind, hint, _ = by_text or TABLE.get(code, TABLE["GPUError"])
+    last_line = (text.strip().splitlines() or [""])[-1].strip()  # the cause of all lines before it
     return failure(
         kind or _OPERATIONS.get(operation, LaunchError),
         operation,
@@ -34,19 +36,19 @@ def converted(error: Exception, operation: str, device: str = "", **details: Unp
         device=device,
         code=code,
         hint=hint,
-        said=(text.strip().splitlines() or [""])[-1].strip(),  # wgpu ends with the cause of all that it says before
+        said=last_line,
         **details,
     )
 
 
 def raised() -> tuple[type[Exception], ...]:
-    """What wgpu raises."""
+    """Return the classes of wgpu's exceptions."""
     return RuntimeError, module().GPUError
 
 
 @contextmanager
 def checked(operation: str, device: str = "", **details: Unpack[ErrorDetails]) -> Iterator[None]:
-    """Raise bitnet's exception for wgpu's."""
+    """Convert wgpu's exceptions inside the block."""
     try:
         yield
     except GpuError:

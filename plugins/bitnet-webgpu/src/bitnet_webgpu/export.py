@@ -1,4 +1,4 @@
-"""The shipped model as files for a browser's WebGPU."""
+"""Export of the shipped model to files for WebGPU in a browser."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ BROWSER = DeviceInfo(
     alignment=256,
     extra=MappingProxyType({"workgroup_storage": STORAGE}),
 )
-"""WebGPU's default limits, and launches that are quick on SwiftShader too, which many a browser falls back to."""
+"""WebGPU's default limits, and launches that also suit SwiftShader, the fallback of many browsers."""
 
 
 def export(folder: Path) -> None:
-    """Write the files. UsageError where the folder has some."""
+    """Write the files. Raises UsageError if the folder is not empty."""
     export_stories(folder, ExportDevice(BROWSER, select_tuning), _stages)
 
 
 def _stages(launch: Launch) -> list[dict[str, Any]]:
     kernel = launch.kernel
     text = source(kernel.spec, kernel.constants, kernel.tuning)
-    found = stages(launch.grid, kernel.tuning).items()
-    return [{"kernel": text, "entry": entry, "grid": grid} for entry, grid in found]
+    grids = stages(launch.grid, kernel.tuning)
+    return [{"kernel": text, "entry": entry, "grid": grid} for entry, grid in grids.items()]

@@ -16,7 +16,7 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 @hookimpl
 def bitnet_backend() -> LazyBackend:
-    """Every adapter that wgpu finds: Vulkan, Metal, Direct3D 12."""
+    """Return the backend of all adapters of Vulkan, Metal and Direct3D 12 that wgpu finds."""
     return LazyBackend("webgpu", (2, 1), "bitnet_webgpu.describe:usable", "bitnet_webgpu.device:WebGpuDevice")
 
 
@@ -29,5 +29,5 @@ def export_web(folder: Path) -> None:
 
 @hookimpl
 def bitnet_commands(register: RegisterCommand) -> None:
-    """`bitnet export-web DIR`."""
+    """Register `bitnet export-web DIR`."""
     register("export-web", export_web)

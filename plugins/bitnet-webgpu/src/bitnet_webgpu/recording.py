@@ -1,4 +1,4 @@
-"""Commands in order: launches become prepared dispatches, which are encoded and submitted in bounded batches."""
+"""The queue: launches become prepared dispatches, which are encoded and submitted in bounded batches."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from bitnet_webgpu.compile import WebGpuKernel, stages
 from bitnet_webgpu.driver import Handle, ffi, lib, raw
 from bitnet_webgpu.errors import checked
 
-FIRST_BATCH, BATCH = 64, 1024
-"""Dispatches of the first submission after a wait, and of the largest: the GPU starts early, then hears of several
-tokens at a time."""
-KEPT = 1024
-"""Sets of parameters that are kept for the next launch with the same."""
+FIRST_BATCH = 64
+"""Dispatches of the first submission after a wait, so that the GPU starts early."""
+BATCH = 1024
+"""Dispatches of the largest submission, which covers several tokens."""
+MAX_PARAMETER_BUFFERS = 1024
+"""Uniform buffers that are cached, one for each distinct set of parameters."""
 
 
 @dataclass(eq=False, slots=True)
 class WebGpuBuffer:
-    """A buffer with room to the next multiple of 16."""
+    """A buffer, allocated up to the next multiple of 16 bytes."""
 
     handle: Handle
     nbytes: int
@@ -29,11 +30,11 @@ class WebGpuBuffer:
 
 
 Dispatch = tuple[Handle, Handle, Grid, Handle]
-"""Pipeline, bind group and grid, as three native calls want them, and the group's owner, which must live as long."""
+"""Pipeline, bind group and grid for the three native calls, and the bind group's owner, which must live as long."""
 
 
 class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
-    """What a device does with its queue. A recording is a list of dispatches, encoded anew for each replay."""
+    """A device's queue. A recording is a list of dispatches that each replay encodes again."""
 
     def __init__(self, info: DeviceInfo, handle: Handle) -> None:
         super().__init__(info)
@@ -41,31 +42,35 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
         self._params: dict[bytes, Handle] = {}  # uniform buffers
         self._encoder: Handle | None = None
         self._pass: Handle | None = None
-        self._count, self._limit = 0, FIRST_BATCH
+        self._count = 0
+        self._limit = FIRST_BATCH
         native = lib()  # without the checks that wgpu's Python adds to each call of the hot path
         self._set_pipeline = native.wgpuComputePassEncoderSetPipeline
         self._set_group = native.wgpuComputePassEncoderSetBindGroup
         self._dispatch = native.wgpuComputePassEncoderDispatchWorkgroups
 
     def _made(self, nbytes: int, usage: str) -> WebGpuBuffer:
-        """Zeroed."""
+        """Create a zeroed buffer."""
         with checked("alloc", self.info.name, requested=nbytes):
             return WebGpuBuffer(self._handle.create_buffer(size=words_of(nbytes, 16), usage=usage), nbytes)
 
     def prepared(self, launch: BoundLaunch[WebGpuBuffer, WebGpuKernel]) -> tuple[Dispatch, ...]:
-        """The dispatches of a launch: one, or two where a merge follows."""
+        """Return the dispatches of a launch: one, or two if a merge follows."""
         kernel = launch.kernel
-        views = [{"buffer": on.handle, "offset": at, "size": words_of(size, 16)} for on, at, size in launch.bound]
+        views = [
+            {"buffer": buffer.handle, "offset": offset, "size": words_of(nbytes, 16)}
+            for buffer, offset, nbytes in launch.bound
+        ]
         views.append({"buffer": self._parameters(launch.params)})
         entries = [{"binding": i, "resource": view} for i, view in enumerate(views)]
         group = self._handle.create_bind_group(layout=kernel.layout, entries=entries)
         grids = stages(launch.grid, kernel.tuning).values()
         pipelines = map(raw, kernel.pipelines)
-        return tuple((one, raw(group), grid, group) for one, grid in zip(pipelines, grids, strict=True))
+        return tuple((pipeline, raw(group), grid, group) for pipeline, grid in zip(pipelines, grids, strict=True))
 
     def _parameters(self, params: bytes) -> Handle:
-        """A buffer for all launches with equal ones."""
-        if len(self._params) >= KEPT:
+        """Return the uniform buffer shared by all launches with these parameters."""
+        if len(self._params) >= MAX_PARAMETER_BUFFERS:
             self._params.clear()  # bind groups keep what they use
         if params not in self._params:
             data = params.ljust(words_of(len(params), 16), b"\0")
@@ -73,20 +78,24 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
         return self._params[params]
 
     def encoder(self) -> Handle:
-        """The open encoder, for a command that is no dispatch; ends the pass."""
+        """Return the open encoder for a command other than a dispatch; ends the compute pass."""
         if self._pass is not None:
-            ended, self._pass = self._pass, None
+            ended = self._pass
+            self._pass = None
             ended.end()
         if self._encoder is None:
             self._encoder = self._handle.create_command_encoder()
         return self._encoder
 
     def put(self, dispatches: Sequence[Dispatch]) -> None:
-        """Encode; submit if there is enough. WebGPU orders dispatches that touch the same buffers by itself."""
+        """Encode dispatches and submit a full batch. WebGPU itself orders dispatches that touch the same buffers."""
         if self._pass is None:
             self._pass = self.encoder().begin_compute_pass()
-        target, null = raw(self._pass), ffi().NULL
-        set_pipeline, set_group, dispatch = self._set_pipeline, self._set_group, self._dispatch
+        target = raw(self._pass)
+        null = ffi().NULL
+        set_pipeline = self._set_pipeline
+        set_group = self._set_group
+        dispatch = self._dispatch
         for pipeline, group, grid, _ in dispatches:
             set_pipeline(target, pipeline)
             set_group(target, 0, group, 0, null)
@@ -96,18 +105,23 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
             self.submit()
 
     def submit(self, *, writes: bool = False) -> None:
-        """Hand over what is encoded. writes: also where nothing is, for the sake of what wgpu keeps of uploads."""
+        """Submit the encoded commands. writes: submit even if there are none, so that wgpu releases its upload
+        copies."""
         if self._encoder is None and not writes:
             return
         with checked("submit", self.info.name):
             encoder = self.encoder()
-            self._encoder, self._count, self._limit = None, 0, min(2 * self._limit, BATCH)
+            self._encoder = None
+            self._count = 0
+            self._limit = min(2 * self._limit, BATCH)
             self._handle.queue.submit([encoder.finish()])
         self.poll()
 
     def poll(self) -> bool:
-        """Let wgpu free what is done; whether all is. The library answers in one of the four bytes that its header
-        declares: the others are anything."""
+        """Let wgpu release finished work, and return whether all work has finished.
+
+        The library writes only one of the four bytes that its header declares; the others are undefined.
+        """
         return bool(lib().wgpuDevicePoll(raw(self._handle), 0, ffi().NULL) & 0xFF)
 
     def _wait(self) -> None:
@@ -119,13 +133,13 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
         self.put(self.prepared(launch))
 
     def _record(self, recording: LaunchRecording[WebGpuBuffer, WebGpuKernel]) -> None:
-        recording.native = [one for launch in recording.launches for one in self.prepared(launch)]
+        recording.native = [dispatch for launch in recording.launches for dispatch in self.prepared(launch)]
 
     def _replay(self, recording: LaunchRecording[WebGpuBuffer, WebGpuKernel]) -> None:
         self.put(recording.native)
 
     def _timings(self, recording: LaunchRecording[WebGpuBuffer, WebGpuKernel]) -> list[float]:
-        """Each launch in a pass of its own."""
+        """Time each launch with the timestamps of a separate pass."""
         times: list[float] = []
         period = lib().wgpuQueueGetTimestampPeriod(raw(self._handle.queue)) * 1e-9
         for start in range(0, len(recording.launches), BATCH):

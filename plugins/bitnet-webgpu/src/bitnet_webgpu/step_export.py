@@ -1,4 +1,4 @@
-"""A model's greedy step as files, for a program that launches it elsewhere, such as a page in a browser."""
+"""Export of a model's greedy step to files, for a program that launches it elsewhere, such as a web page."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 from bitnet_hal.rounding import round_up
 
 FORMAT = 1
-"""Of model.json; readers refuse others."""
+"""Version of model.json; readers refuse any other."""
 
 Tune = Callable[[TuningQuery], Tuning]
 Stages = Callable[[Planned], Sequence[Mapping[str, Any]]]
-"""What is dispatched for a launch: the text under "kernel", and what else the reader wants to know of it."""
+"""Returns the dispatches of a launch: the text under "kernel", and further fields for the reader."""
 
 
 class ExportDevice(NumpyDevice):
-    """Carries out with numpy what was tuned for a device that is not here."""
+    """A device that runs launches with numpy, but tunes them for a device that is not present."""
 
     def __init__(self, info: DeviceInfo, tune: Tune) -> None:
         super().__init__(info)
         self._tune = tune
 
     def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
-        """As for a real device."""
+        """Return the tuning for the device that is not present."""
         return self._tune(TuningQuery(spec, constants, params, self.info))
 
     def _run(self, launch: BoundLaunch[NumpyBuffer, NumpyKernel]) -> None:
@@ -47,11 +47,11 @@ class ExportDevice(NumpyDevice):
 
 
 def export_stories(folder: Path, device: ExportDevice, stages: Stages) -> None:
-    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. UsageError where the folder
-    has files or cannot be written.
+    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. Raises UsageError if the
+    folder has files or cannot be written.
 
-    model.json: buffers (size in bytes, and where in weights.bin those lie that no launch writes), kernels, launches,
-    and which buffers the host writes or reads.
+    model.json: buffers (size in bytes, and the offset in weights.bin of those that no launch writes), kernels,
+    launches, and the buffers that the host writes or reads.
     """
     with new_folder(folder) as made:
         _write(made, device, stages)
@@ -81,7 +81,8 @@ def _described(launches: Sequence[Planned], stages: Stages) -> tuple[dict[str, A
         for view, writing in zip(launch.views, writes(launch.kernel.spec, launch.kernel.tuning), strict=True)
         if writing
     }
-    weights, described = bytearray(), []
+    weights = bytearray()
+    described = []
     for key, buffer in buffers.items():
         about = {"size": _room(buffer.nbytes)}
         if key not in written:
@@ -105,7 +106,7 @@ def _steps(launch: Planned, stages: Stages, kernels: dict[str, int], number: Map
 
 
 def _bound(view: View, number: Mapping[int, int]) -> list[int]:
-    """Buffer, offset, bytes."""
+    """Return [buffer number, offset, bytes]."""
     return [number[id(view.buffer)], view.offset, _room(view.nbytes)]
 
 

@@ -1,9 +1,13 @@
-"""How launches are carried out: sources, tiles, threads."""
+"""Choice of the source, tile and threads of a launch.
+
+tunings.toml lists the kernels that run in one way. The functions here compute the sizes of all others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from bitnet_hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningQuery, TuningTable, table
 from bitnet_hal.rounding import ceil_div
@@ -11,119 +15,168 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_webgpu.compile import SUBGROUPS
 from bitnet_webgpu.describe import GROUP
 
-SPLIT_TOKENS, SPLITS = 8192, 64
-"""Logits from which on a row is searched by several workgroups, and how many."""
-LONGEST_LOOP = 32
-"""Blocks of positions that a workgroup of a software adapter takes: llvmpipe ends loops after 65,535 turns in all."""
-TILES = ((64, 256), (128, 256), (64, 128), (32, 128))
-"""Rows and threads of a tile in a product of prompts."""
-LARGE = 1 << 21
+PRODUCT_LANES = 8
+"""Threads that share a matrix row in a product of few rows."""
+LARGE_PRODUCT = 1 << 21
 """Results of a product from which on large tiles still occupy a GPU of a hundred multiprocessors."""
-WIDEST = 16384
+MAX_NORM_WIDTH = 16384
 """Columns of a row that is normed in every workgroup: 32 threads keep eight vec4 of 64 codes each, and GROUP threads
 four times 16 columns."""
-NARROW = 256
-"""Rows of a table (gates of delta nets) up to which each is a workgroup's, where rows of activations are few."""
-MOST_ROTATED, WHOLE_ROWS = 4 * GROUP, 64
-"""Most columns of a rotation that is fused with its neighbours; of more rows a workgroup norms and rotates all."""
+MAX_GROUP_HEADS = 4
+"""Query heads of a workgroup, whose queries and values fit in workgroup memory."""
+MAX_SPLITS = 16
+"""Most workgroups that share the positions of one row."""
+LONGEST_LOOP = 32
+"""Blocks of positions per workgroup of a software adapter: llvmpipe ends loops after 65,535 turns in all."""
+NARROW_OUTS = 256
+"""Rows of a dense matrix (gates of delta nets) up to which each gets a workgroup, if there are few activation rows."""
+SPLIT_TOKENS = 8192
+"""Logits from which on several workgroups search a row."""
+ARGMAX_SPLITS = 64
+MAX_ROTATED = 4 * GROUP
+"""Most columns of a rotation that is fused with its neighbours: four columns per thread."""
+WHOLE_ROWS = 64
+"""Rows above which one workgroup norms and rotates a whole row."""
 PLAIN = TuningTable(table(__file__, "tunings.toml"))
 
 
+class PromptTile(NamedTuple):
+    """Tile of a product of prompts: 64 outputs x `rows`, computed by `threads`."""
+
+    rows: int
+    threads: int
+
+
+PROMPT_TILES = (PromptTile(64, 256), PromptTile(128, 256), PromptTile(64, 128), PromptTile(32, 128))
+
+
 def select_tuning(query: TuningQuery) -> Tuning:
-    """UnsupportedError for what is not worth it, or does not fit."""
-    name = query.spec.name
-    found = _CHOICES[name](query) if name in _CHOICES else PLAIN.tune(query)
-    always = {"GROUP": GROUP, SUBGROUPS: int(query.info.extra.get("subgroups", 1))}
-    return replace(found, private=always | dict(found.private))
+    """Return the tuning of one launch. Raises UnsupportedError if separate launches are faster, or it does not fit."""
+    formula = _FORMULAS.get(query.spec.name)
+    tuning = formula(query) if formula else PLAIN.tune(query)
+    common = {"GROUP": GROUP, SUBGROUPS: int(query.info.extra.get("subgroups", 1))}
+    return replace(tuning, private=common | dict(tuning.private))
 
 
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
-    """What `select_tuning` takes, then what may be quicker elsewhere: tiles of prompts, threads that share a matrix
-    row."""
-    first = select_tuning(query)
-    if first.variant == "tiled":
-        return first.and_with([({"TILE_T": rows}, {"GROUP": group}) for rows, group in TILES])
-    if _CHOICES.get(query.spec.name) is _product:
-        return first.and_with([({"TILE_N": GROUP // lanes}, {"LANES": lanes}) for lanes in (8, 16, 32)])
-    return [first]
+    """Return the selected tuning, then others that `bitnet tune` measures: tiles of prompts, or other numbers of
+    threads per matrix row."""
+    selected = select_tuning(query)
+    if selected.variant == "tiled":
+        return selected.and_with([({"TILE_T": tile.rows}, {"GROUP": tile.threads}) for tile in PROMPT_TILES])
+    if _FORMULAS.get(query.spec.name) is _ternary:
+        return selected.and_with([({"TILE_N": GROUP // lanes}, {"LANES": lanes}) for lanes in (8, 16, 32)])
+    return [selected]
 
 
-def _product(query: TuningQuery) -> Tuning:
-    rows, lanes = query["rows"], 8
+def _ternary(query: TuningQuery) -> Tuning:
+    rows = query["rows"]
     if rows > FEW_ROWS:
-        large = rows * query["outs"] >= LARGE
-        return Tuning({"TILE_N": 64, "TILE_T": 128 if large else 64, "SPLITS": 1}, "tiled")
-    return Tuning({"TILE_N": GROUP // lanes, "TILE_T": query.padded_rows, "SPLITS": 1}, private={"LANES": lanes})
+        tile_t = 128 if rows * query["outs"] >= LARGE_PRODUCT else 64
+        return Tuning({"TILE_N": 64, "TILE_T": tile_t, "SPLITS": 1}, "tiled")
+    tile = {"TILE_N": GROUP // PRODUCT_LANES, "TILE_T": query.padded_rows, "SPLITS": 1}
+    return Tuning(tile, private={"LANES": PRODUCT_LANES})
 
 
-def _norm_product(query: TuningQuery) -> Tuning:
-    width, fused = query["width"], query.spec.name == "norm_matmul_glu"
+def _norm_matmul(query: TuningQuery) -> Tuning:
+    width = query["width"]
     if query["rows"] > 1:
         raise query.unsupported("several rows are faster with a launch for their norm")
-    room = query.of_device("workgroup_storage")
-    if width + width // 8 + 24 * GROUP > room or width > WIDEST:
-        raise query.unsupported(f"{width} columns do not fit in {room} bytes of workgroup memory, or in registers")
-    lanes = 4 if width <= 1024 else 8 if fused and width <= 4096 else 16 if width <= 8192 else 32
+    available = query.of_device("workgroup_storage")
+    codes_and_scales = width + width // 8
+    reductions = 24 * GROUP
+    if codes_and_scales + reductions > available or width > MAX_NORM_WIDTH:
+        raise query.unsupported(f"{width} columns do not fit in {available} bytes of workgroup memory, or in registers")
+    lanes = _norm_lanes(width, gated=query.spec.name == "norm_matmul_glu")
     return Tuning({"TILE_N": GROUP // lanes, "TILE_T": 1}, private={"LANES": lanes, "WIDTH": width})
 
 
+def _norm_lanes(width: int, *, gated: bool) -> int:
+    """Return the threads that share a matrix row. gated: each output needs two rows."""
+    if width <= 1024:
+        return 4
+    if gated and width <= 4096:
+        return 8
+    return 16 if width <= 8192 else 32
+
+
 def _head(query: TuningQuery) -> dict[str, int]:
+    """Return the constants of a kernel that works on heads."""
     dim = query["head_dim"]
     if dim > 2 * GROUP:
         raise query.unsupported(f"heads of {dim} elements are larger than {2 * GROUP}")
     return {"GROUP": 128 if dim <= 256 else GROUP, "HEAD_DIM": dim, "ROW_WORDS": query["row_bytes"] // 4}
 
 
+def _rope_store(query: TuningQuery) -> Tuning:
+    return Tuning({"TILE_N": 1}, private=_head(query))
+
+
 def _attention(query: TuningQuery) -> Tuning:
-    heads, dim, blocks = query["n_heads"], query["head_dim"], query["max_blocks"]
-    together = query.shared_heads(4 if dim <= 256 else 1)  # their queries and values fit in workgroup memory
-    if query.info.type is DeviceType.SOFTWARE:
-        splits = ceil_div(blocks, LONGEST_LOOP)
-    else:
-        splits = 1 if query["rows"] > FEW_ROWS or blocks == 1 else min(16, 2 * blocks)
-    tile = {"TILE_N": together, "TILE_T": 1, "SPLITS": splits}
+    dim = query["head_dim"]
+    group_heads = query.shared_heads(MAX_GROUP_HEADS if dim <= 256 else 1)
+    splits = _attention_splits(query)
+    tile = {"TILE_N": group_heads, "TILE_T": 1, "SPLITS": splits}
     if splits == 1:
         return Tuning(tile, private=_head(query))
-    return Tuning(tile, "split", _head(query), 4 * query.padded_rows * heads * splits * (dim + 2))
+    partial_results = query.padded_rows * query["n_heads"] * splits * (dim + 2)  # values, maximum, total
+    return Tuning(tile, "split", _head(query), 4 * partial_results)
+
+
+def _attention_splits(query: TuningQuery) -> int:
+    """Return the workgroups that share the positions of a row."""
+    blocks = query["max_blocks"]
+    if query.info.type is DeviceType.SOFTWARE:
+        return ceil_div(blocks, LONGEST_LOOP)
+    if query["rows"] > FEW_ROWS or blocks == 1:
+        return 1
+    return min(MAX_SPLITS, 2 * blocks)
 
 
 def _dense(query: TuningQuery) -> Tuning:
-    if query["outs"] <= NARROW and query["rows"] <= FEW_ROWS:
+    if query["outs"] <= NARROW_OUTS and query["rows"] <= FEW_ROWS:
         return Tuning({"TILE_N": 1, "TILE_T": 1}, "narrow")
-    fast = query["DTYPE"] in (1, 2) and query["width"] % 8 == 0  # f16 and bf16
+    f16_or_bf16 = query["DTYPE"] in (1, 2)
+    fast = f16_or_bf16 and query["width"] % 8 == 0
     return Tuning({"TILE_N": GROUP // 8, "TILE_T": 1}, private={"FAST": int(fast)})
 
 
 def _argmax(query: TuningQuery) -> Tuning:
     if query["vocab"] < SPLIT_TOKENS:
         return Tuning({"SPLITS": 1})
-    return Tuning({"SPLITS": SPLITS}, "split", workspace=8 * query.padded_rows * SPLITS)
+    return Tuning({"SPLITS": ARGMAX_SPLITS}, "split", workspace=8 * query.padded_rows * ARGMAX_SPLITS)
 
 
 def _rotated(query: TuningQuery) -> Tuning:
-    """A rotation with what stands before it and the quantizer: a thread has four columns."""
-    block, norm = query["block"], "NORM" in query and query["NORM"] == 1
-    private = {"GROUP": block // 4, "HADAMARD": block}
-    if block > MOST_ROTATED or block % 128:
+    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it. A thread has
+    four columns."""
+    block = query["block"]
+    normed = "NORM" in query and query["NORM"] == 1
+    if block > MAX_ROTATED or block % 128:
         raise query.unsupported(f"rotations of {block} columns are not fused")
+    private = {"GROUP": block // 4, "HADAMARD": block}
     if query.spec.name == "gated_rotate_quantize":
-        private["HEAD_DIM"] = dim = query["head_dim"]
-        if dim % 4 or (norm and block % dim):
+        dim = query["head_dim"]
+        if dim % 4 or (normed and block % dim):
             raise query.unsupported(f"heads of {dim} elements are not fused")
-        return Tuning({"TILE_N": 1}, private=private)
-    whole = norm and query["rows"] > WHOLE_ROWS
-    return Tuning({"TILE_N": query["width"] // block if whole else 1}, private=private)
+        return Tuning({"TILE_N": 1}, private=private | {"HEAD_DIM": dim})
+    whole_row = normed and query["rows"] > WHOLE_ROWS
+    blocks_per_group = query["width"] // block if whole_row else 1
+    return Tuning({"TILE_N": blocks_per_group}, private=private)
 
 
-_CHOICES: dict[str, Callable[[TuningQuery], Tuning]] = {
+_FORMULAS: dict[str, Callable[[TuningQuery], Tuning]] = {
     "argmax_advance": _argmax,
     "attention": _attention,
-    **dict.fromkeys(("norm_rotate_quantize", "glu_rotate_quantize", "gated_rotate_quantize"), _rotated),
+    "norm_rotate_quantize": _rotated,
+    "glu_rotate_quantize": _rotated,
+    "gated_rotate_quantize": _rotated,
     "matmul_dense": _dense,
-    "matmul_ternary": _product,
-    "matmul_ternary_block": _product,
-    "norm_matmul": _norm_product,
-    "norm_matmul_glu": _norm_product,
+    "matmul_ternary": _ternary,
+    "matmul_ternary_block": _ternary,
+    "norm_matmul": _norm_matmul,
+    "norm_matmul_glu": _norm_matmul,
     "rope_attention": _attention,
-    "rope_store_kv": lambda query: Tuning({"TILE_N": 1}, private=_head(query)),
+    "rope_store_kv": _rope_store,
 }
+"""The functions by kernel; all other kernels are rows of tunings.toml."""

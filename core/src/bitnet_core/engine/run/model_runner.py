@@ -31,7 +31,7 @@ _KEPT_SHAPES = 4
 
 
 class Runner:
-    """Device state of an engine: scratch buffers, recordings, multi-step decoding."""
+    """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan."""
 
     def __init__(
         self,
@@ -41,13 +41,15 @@ class Runner:
         weights: DeviceWeights,
         cache: KVCache,
         kv_dtype: str,
+        *,
+        fused: bool = True,
     ) -> None:
         self.device = device
         self.launcher = launcher
         self.pool = pool
         self.weights = weights
         self.cache = cache
-        self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype)
+        self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype, fused=fused)
         self.vocab = weights.config.vocab
         self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
@@ -106,8 +108,8 @@ class Runner:
         sample_rows.order_rows) asks."""
         if self._short(logits_requests):
             k = self._list_length(logits_requests)
-            self._replay_uploaded(f"top{k}", rows)
-            return self._listed(self._decode, logits_requests, k, self.tokens)
+            size = self._replay_uploaded(f"top{k}", rows)
+            return self._listed(self._decode, logits_requests, k, self.tokens, size)
         self._replay_uploaded("logits", rows)
         return self._top_logits(self._decode, logits_requests, self.tokens)
 
@@ -121,7 +123,7 @@ class Runner:
             if masks:
                 self._masks(scratch).upload(masks, short)
             self.launcher.run([self.plan.shortlist(scratch, short, k, masked=bool(masks))])
-            listed = self._listed(scratch, logits_requests[:short], k, columns)
+            listed = self._listed(scratch, logits_requests[:short], k, columns, short)
         return listed + self._whole(scratch, short, len(logits_requests), columns)
 
     def _short(self, logits_requests: Sequence[LogitsRequest]) -> bool:
@@ -136,12 +138,12 @@ class Runner:
         return min(next(length for length in _LISTS if length >= longest), self.tokens)
 
     def _listed(
-        self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int
+        self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int, size: int
     ) -> list[TopLogits]:
-        """Read top-k lists from the device."""
+        """Read top-k lists from the device. size: number of rows that have lists, at least those of the requests."""
         rows = len(logits_requests)
         rest = any(logits_request.rest for logits_request in logits_requests)
-        ids_at, values_at, totals_at = (view.offset // 4 for view in scratch.lists(rows, k))
+        ids_at, values_at, totals_at = (view.offset // 4 for view in scratch.lists(size, k))
         words = np.empty(totals_at + 2 * rows if rest else values_at + rows * k, np.int32)
         scratch.download("lists", words)
         ids = words[ids_at : ids_at + rows * k].reshape(rows, k)
@@ -237,13 +239,15 @@ class Runner:
         if isinstance(body, RecordedLaunches):
             body.recording.close()
 
-    def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens]) -> None:
+    def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens]) -> int:
+        """Replay a recorded step for these rows; returns its number of rows, with padding."""
         size = padded_rows(len(rows), self.cache.sequences)
         recorded = self._recorded(kind, size)
         self.multi_step.forget()
         self.cache.upload_tables()
         self._decode.upload("step", build_batch(self.cache, rows, size))
         self.launcher.replay(recorded)
+        return size
 
     def _recorded(self, kind: str, size: int) -> RecordedLaunches:
         """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length."""

@@ -18,8 +18,8 @@ from bitnet_core.options.engine import AutoOnOff
 
 
 class MultiStepScheduler:
-    """Schedules steps in which every running request is greedy. prompt_lookup: as in EngineOptions; "off" if rows are
-    not batch-invariant on the device."""
+    """Schedules steps in which every running request is greedy. prompt_lookup: as in EngineOptions; "off" if as many
+    rows as a draft has are not batch-invariant on the device."""
 
     def __init__(
         self, admission: Admission, results: StepResults, counts: dict[str, int], stream_interval: float

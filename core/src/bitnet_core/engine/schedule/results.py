@@ -111,5 +111,8 @@ def _up_to_the_end(request: Request, tokens: list[int], tokens_left: int) -> lis
 
 
 def checkpoint_at(request: Request) -> int:
-    """Position of the state checkpoint: the end of the last full prompt block with a token after it."""
-    return (request.prompt_tokens - 1) // KV_BLOCK * KV_BLOCK
+    """Position of the state checkpoint: the end of the last full prompt block.
+
+    A prompt of whole blocks is thus computed in one piece; a longer prompt can reuse all of it, the same one nothing.
+    """
+    return request.prompt_tokens // KV_BLOCK * KV_BLOCK

@@ -11,7 +11,7 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
 from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.reference.attention import encode_cache_rows
 from bitnet_hal.rounding import ceil_div
-from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import block_tables, normal, step_rows
 
 STALE = 0xFF
@@ -124,3 +124,17 @@ def cases() -> Iterator[Case]:
     for label, batch in batches.items():
         yield Case("attention", label, _build, (batch,))
     yield Case("attention", "nan-query", _nan_query)
+
+
+def batch_rows() -> list[tuple[int, int]]:
+    """Return BATCH_ROWS rows: single rows of sequences between parts of prompts, then a long prompt."""
+    few = [(0, 130), *_prompt(5, 60, 1), (2, 0), *_prompt(9, 3, 3), (4, 300), (5, 63)]
+    return [*few, *_prompt(BATCH_ROWS - len(few), 100, 6)]
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows with few and many positions for the rule of batch invariance."""
+    for kv, cache in enumerate(KV_TYPES):
+        for heads, head_dim in (((4, 4), 64), ((8, 2), 128), ((3, 1), 80)):
+            label = f"batch-{cache}-h{heads[0]}-d{head_dim}"
+            yield Case("attention", label, _build, (Batch(batch_rows(), heads, head_dim, kv),))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.kernels.spec import ParamDict
-from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import block_tables, mask_bits, normal, step_rows
 
 RING = 6
@@ -193,3 +193,8 @@ def cases() -> Iterator[Case]:
     for rows, vocab, k in ((2, 255, 40), (1, 128256, 64)):
         yield Case(name, f"masked-l{rows}-v{vocab}-k{k}", _top_k, (rows, vocab, k, None, 0, _mask))
     yield Case(name, "masked-few", _top_k, (3, 300, 20, None, 311, _few_allowed))
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows of logits for the rule of batch invariance."""
+    yield Case("top_k", "batch", _top_k, (BATCH_ROWS, 700, 16))

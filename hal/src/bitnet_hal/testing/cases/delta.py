@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import RELU2, SIGMOID, SILU
-from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal, step_rows
 
 SEQUENCES = 4
@@ -169,3 +169,17 @@ def _gated_cases() -> Iterator[Case]:
         yield Case(name, f"{label}-nan", _gated, (3, 2, 8, 1, norm, act, True))
     for rows, heads, dim, groups in ((1, 48, 128, 16), (5, 6, 7, 2), (3, 4, 1, 4)):
         yield Case(name, f"t{rows}-h{heads}-d{dim}-groups{groups}", _gated, (rows, heads, dim, groups, 1, SILU))
+
+
+BATCH: Runs = ((2, 9, 1), (0, 0, 3), (3, 4, 7), (1, 40, BATCH_ROWS - 11))
+"""Single rows, the start of a prompt and its continuation, each a sequence."""
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows of several sequences, whose states pass from step to step, for the rule of batch invariance."""
+    yield Case("hadamard_rotate", "batch", _hadamard, (BATCH_ROWS, 512, 128))
+    yield Case("glu", "batch", _glu, (BATCH_ROWS, 200, SILU))
+    yield Case("causal_conv1d", "batch", _conv, (BATCH, 130, 4))
+    yield Case("gated_delta_rule", "batch", _rule, (BATCH, 4, 2, 64, 32))
+    yield Case("gated_delta_rule", "batch-k128-v128", _rule, (BATCH, 2, 1, 128, 128))
+    yield Case("gated_rms_norm", "batch", _gated, (BATCH_ROWS, 6, 64, 1, 1, SILU))

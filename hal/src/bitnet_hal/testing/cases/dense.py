@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import DENSE_TYPES
-from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import dense_table, normal
 
 
@@ -58,3 +58,10 @@ def cases() -> Iterator[Case]:
     yield Case(name, "part-of-y", _part_of_y, (1,))
     yield Case(name, "part-of-y-q6_K", _part_of_y, (4,))
     yield Case(name, "spoiled-rows", _spoiled)
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows of dense products for the rule of batch invariance."""
+    for dtype, label in enumerate(DENSE_TYPES):
+        yield Case("matmul_dense", f"batch-{label}", _build, (BATCH_ROWS, 70, 512, dtype))
+    yield Case("matmul_dense", "batch-odd", _build, (BATCH_ROWS, 70, 127, 1))

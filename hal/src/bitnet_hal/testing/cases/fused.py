@@ -262,6 +262,7 @@ def _attention_cases() -> Iterator[Case]:
     batches["parts-of-two-rows"] = Batch([(0, 700), (1, 290)], (8, 2))
     batches["many-heads"] = Batch([(0, 150), (1, 20)], (24, 2), 128)
     batches["wide-heads"] = Batch([(0, 150), (1, 20)], (4, 4), 256)
+    batches["parts-of-wide-heads"] = Batch([(0, 2600), (1, 0), (2, 257)], (12, 2), 256)
     batches["one-large-group"] = Batch([(0, 260)], (11, 1), 64)
     batches["large-scores"] = Batch([(0, 200), (1, 30)], (4, 4), 64, q_scale=30)
     for label, batch in batches.items():
@@ -269,6 +270,8 @@ def _attention_cases() -> Iterator[Case]:
     for kv, cache in enumerate(KV_TYPES):
         normed = Batch([(0, 64), (1, 3), (2, 600)], (16, 8), 128, kv)
         yield Case(name, f"{cache}-normed", _rope_attention, (normed, 0, (), 1))
+    yield Case(name, "normed-wide-heads", _rope_attention, (Batch([(0, 700), (1, 64)], (6, 1), 256), 0, (), 1))
+    yield Case(name, "interleaved-wide-heads", _rope_attention, (Batch([(0, 90), (1, 3)], (4, 2), 256), 1))
     yield Case(name, "normed-odd-head", _rope_attention, (Batch([(0, 5)], (3, 1), 6), 0, (), 1))
     yield Case(name, "interleaved", _rope_attention, (Batch([(0, 90), (1, 3)], (8, 2), 32), 1))
     unused = Batch([(0, -1), (0, 40), (1, 33), (2, 290), (3, -1)], (4, 2), 32)

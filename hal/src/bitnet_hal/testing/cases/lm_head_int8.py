@@ -9,7 +9,7 @@ import numpy as np
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.reference.lm_head_int8 import approx_logits, pack_head
 from bitnet_hal.rounding import ceil_div
-from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal
 
 Edit = Callable[[Array], None]
@@ -106,3 +106,9 @@ def cases() -> Iterator[Case]:
     yield Case(name, "l20-n9000-k64-top1", _refine, (20, 9000, 64, 1))
     yield Case(name, "stride", _refine, (3, 700, 128, 1, 711))
     yield Case(name, "spoiled", _refine, (4, 700, 128, 1, 0, _spoiled_x))
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows for the rule of batch invariance."""
+    yield Case("approx_logits", "batch", _approx, (BATCH_ROWS, 300, 256))
+    yield Case("refine_logits", "batch", _refine, (BATCH_ROWS, 300, 256, 1))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import RELU2, SILU
 from bitnet_hal.kernels.sizes import row_scales
-from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal, padded
 
 Edit = Callable[[Array], None]
@@ -174,3 +174,11 @@ def _glu_cases() -> Iterator[Case]:
     yield Case(name, "a128-silu-nan-inf", _glu, (7, 256, SILU, 0, _nan_gate, 128))
     for rows, width in ((1, 8640), (8, 130), (33, 640)):
         yield Case(name, f"a128-silu-t{rows}-k{width}", _glu, (rows, width, SILU, 0, None, 128))
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows of norms and quantization for the rule of batch invariance."""
+    for group_size in (0, 32, 128):
+        yield Case("rms_norm_quantize", f"batch-a{group_size}", _rms, (BATCH_ROWS, 640, 1, None, group_size))
+        yield Case("glu_norm_quantize", f"batch-a{group_size}", _glu, (BATCH_ROWS, 640, SILU, 1, None, group_size))
+    yield Case("rms_norm", "batch", _final, (BATCH_ROWS, 640))

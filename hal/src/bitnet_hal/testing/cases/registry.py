@@ -22,6 +22,8 @@ from bitnet_hal.testing.cases.case import Case
 
 _MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, lm_head_int8, delta, rotated)
 
+_BATCHES = (quantize, ternary, rope, attention, dense, choose, lm_head_int8, delta, rotated)
+
 
 @cache
 def all_cases() -> tuple[Case, ...]:
@@ -32,3 +34,10 @@ def all_cases() -> tuple[Case, ...]:
 def cases_of(kernel: str) -> list[Case]:
     """Return the cases of one kernel."""
     return [case for case in all_cases() if case.kernel == kernel]
+
+
+@cache
+def batches_of(kernel: str) -> tuple[Case, ...]:
+    """Return the cases of batch invariance of one kernel, each of BATCH_ROWS rows; none for kernels without sums over a
+    row, for one-row kernels, and for fused kernels, which serve some numbers of rows only."""
+    return tuple(case for module in _BATCHES for case in module.batches() if case.kernel == kernel)

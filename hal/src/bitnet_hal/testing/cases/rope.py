@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
-from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal, step_rows
 
 N_BLOCKS = 12
@@ -82,3 +82,9 @@ def cases() -> Iterator[Case]:
     yield Case(name, "normed-t512", _build, (512, (4, 2), 64, 1, 0, False, 1))
     for rows in (1, 2, 512):
         yield Case(name, f"t{rows}", _build, (rows, (4, 2), 32, 1))
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows with normed heads for the rule of batch invariance."""
+    for kv, cache in enumerate(KV_TYPES):
+        yield Case("rope_store_kv", f"batch-{cache}", _build, (BATCH_ROWS, (4, 2), 64, kv, 0, False, 1))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import RELU2, SIGMOID, SILU
-from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal
 
 
@@ -92,3 +92,10 @@ def cases() -> Iterator[Case]:
             spoiled = (3, (4, 128, 1), 256, norm, act, ablock, "nan")
             yield Case("gated_rotate_quantize", f"a{ablock}-{name}-nan", _gated, spoiled)
         yield Case("gated_rotate_quantize", f"a{ablock}-d256", _gated, (2, (24, 256, 1), 1024, 0, SIGMOID, ablock))
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows for the rule of batch invariance."""
+    yield Case("norm_rotate_quantize", "batch", _norm, (BATCH_ROWS, 512, 128, 1, 0, 32))
+    yield Case("glu_rotate_quantize", "batch", _glu, (BATCH_ROWS, 512, 128, SILU, 32))
+    yield Case("gated_rotate_quantize", "batch", _gated, (BATCH_ROWS, (8, 64, 1), 128, 1, SILU, 32))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
 from bitnet_hal.rounding import ceil_div
-from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import (
     activations,
     group_activations,
@@ -166,5 +166,27 @@ def _activation_group_sizes(name: str) -> Iterator[Case]:
     yield Case(name, "a128-spoiled-rows", _spoiled_blocks, (128,))
     for t, n, k in ((1, 33, 640), (8, 31, 2560), (33, 70, 384), (70, 130, 256)):
         yield Case(name, f"a128-t{t}-n{n}-k{k}", _block, (t, n, k, 128, 0, False, 128))
+    rows_of_models = (
+        *((328, 1536, 128, 0, 128), (328, 1536, 256, 1, 128), (104, 6656, 128, 1, 0), (16, 11776, 128, 0, 128)),
+        (8, 17408, 256, 1, 0),
+    )
+    for n, k, block, add, ablock in rows_of_models:  # one text, and weights that are whole groups of rows and columns
+        case = (1, n, k, block, add, False, ablock)
+        yield Case(name, f"a{ablock}-b{block}-row-n{n}-k{k}-add{add}", _block, case)
+    yield Case(name, "a128-exact-row", _block, (1, 1064, 512, 128, 1, True, 128), exact=True)
     for rows in (2, 150):
         yield Case(name, f"a128-exact-t{rows}", _block, (rows, 320, 640, 128, 0, True, 128), exact=True)
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows of products for the rule of batch invariance: one scale a row, and group scales."""
+    for add in (0, 1):
+        yield Case("matmul_ternary", f"batch-add{add}", _build, (BATCH_ROWS, 70, 640, add))
+    for block in (64, 128, 256):
+        for group_size in (0, 32, 128):
+            yield Case(
+                "matmul_ternary_block",
+                f"batch-b{block}-a{group_size}",
+                _block,
+                (BATCH_ROWS, 70, 640, block, 0, False, group_size),
+            )

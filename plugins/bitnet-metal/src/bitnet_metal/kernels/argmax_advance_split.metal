@@ -1,4 +1,4 @@
-// argmax_advance by SPLITS threadgroups a row, each over a part of the logits, and one more that merges what they found.
+// argmax_advance by SPLITS threadgroups a row, each over a part of the logits, and one more that merges their results.
 // workspace u32[rows, SPLITS, 2]: key and token; the rest as in argmax_advance.
 #include "numbers.h"
 #include "logits.h"

@@ -1,4 +1,4 @@
-// What a threadgroup attended to, into out; or, where SPLITS of them share the positions, into the workspace, from which
+// Write a threadgroup's result to out or, if SPLITS of them share the positions, to the workspace, from which
 // merge_row makes out. workspace f32[rows, n_heads, SPLITS, HEAD_DIM + 2]: largest score, sum of weights, values.
 inline void write_out(thread const Attended &state, threadgroup const float2 *sums, bool used, device float *out, uint tid) {
     for (uint h = 0; h < TILE_N; h++) {  // out: the first of the heads

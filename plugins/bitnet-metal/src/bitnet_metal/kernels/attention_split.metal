@@ -1,4 +1,4 @@
-// attention by SPLITS threadgroups that share the positions of a row, and one more that merges what they found.
+// attention by SPLITS threadgroups that share the positions of a row, and one more that merges their results.
 // workspace: see attended.h; the rest as in attention.
 #include "numbers.h"
 #include "cache_rows.h"

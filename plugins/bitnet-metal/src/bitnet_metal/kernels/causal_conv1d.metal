@@ -1,6 +1,6 @@
 // y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the row's own
 // sequence: rows of the step before it, then state[sequence], oldest first, zeros before position 0. Then the state holds the
-// last taps - 1 inputs. Rows with position < 0 give zeros. A threadgroup has TILE_N channels of all rows, which GROUP / TILE_N
+// last taps - 1 inputs. Rows with position < 0 produce zeros. A threadgroup has TILE_N channels of all rows, which GROUP / TILE_N
 // strips share out; all have read the states before any writes one.
 // x, y f32[rows, channels]; step i32[rows, 4]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels].
 struct Inputs {
@@ -44,7 +44,7 @@ kernel void causal_conv1d(device const float *x [[buffer(0)]], device const int4
         bool last = t + 1 == p.rows || step[t + 1].y < 0 || step[t + 1].w != step[t].w;
         if (!last || step[t].y < 0) continue;
         uint near = inputs.behind(t);
-        // Oldest first: what is still to be read lies behind what is written.
+        // Oldest first, so that no element is overwritten before it is read.
         for (uint j = 0; j + 1 < p.taps; j++) state[inputs.kept(t, j)] = inputs.at(t, p.taps - 2 - j, near);
     }
 }

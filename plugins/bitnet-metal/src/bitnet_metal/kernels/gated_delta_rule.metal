@@ -1,6 +1,6 @@
-// For each row, one after the other, and head h with its query q and key k (divided by their lengths, q by sqrt(key_dim) too),
+// For each row, in order, and head h with its query q and key k (divided by their lengths, q by sqrt(key_dim) too),
 // value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)):
-// S = g S; S += k (beta (v - S^T k))^T; out = S^T q. Rows with position < 0 give zeros and leave all states alone.
+// S = g S; S += k (beta (v - S^T k))^T; out = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
 // A threadgroup has 32 columns of a head's state, a simdgroup EACH keys of these, in registers for as long as rows are of one
 // sequence. Sums over keys are those of S before this row: with u = S^T k and w = S^T q, out = g w + (k . q) e where
 // e = beta (v - g u), so that the threadgroup meets once for both. ROOM: keys that it has room for.

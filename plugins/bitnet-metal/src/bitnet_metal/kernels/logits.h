@@ -1,4 +1,4 @@
-// Logits as numbers whose order is theirs: NaN the largest, and 0 for what the mask forbids.
+// Logits as integers in the same order: NaN is the largest, and masked logits are 0.
 // mask i32[rows, ceil(vocab / 32)], looked at where MASK is 1.
 inline uint ordered(float x) {
     if (is_nan(x)) return 0xffffffffu;

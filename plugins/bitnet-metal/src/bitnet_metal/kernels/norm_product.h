@@ -1,11 +1,11 @@
-// A product for one row, whose activations every threadgroup norms and quantizes for itself into threadgroup memory: ROOM
+// A product for one row, whose activations every threadgroup norms and quantizes into threadgroup memory: ROOM
 // columns at most. A simdgroup makes four matrix rows. For the exactness of the sums see codes.h.
 struct Plain {
     device const float *x;
     float at(uint k) const { return x[k]; }
 };
 
-// Codes into q and block scales into scales; gives the row's scale where ABLOCK is 0, and the sum of all codes in total.
+// Codes into q and block scales into scales; returns the row's scale if ABLOCK is 0, and the sum of all codes in total.
 inline float prepare(device const float *x, device const float *gamma, uint columns, uint width, float eps,
                      threadgroup char4 *q, threadgroup float *scales, threadgroup uint *room, uint tid, thread int &total) {
     Plain row = {x};
@@ -21,7 +21,7 @@ inline float prepare(device const float *x, device const float *gamma, uint colu
             if (ABLOCK != 0 && i % 8 == 0) scales[i / 8] = or_nan(absmax / 127.0f, found.bad);
         }
     }
-    total = group_sum_exact(sum, room, tid);  // its barriers also stand between writing and reading q
+    total = group_sum_exact(sum, room, tid);  // its barriers also separate writing and reading q
     return or_nan(found.absmax / 127.0f, found.bad);
 }
 

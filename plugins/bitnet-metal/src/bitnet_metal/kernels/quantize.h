@@ -1,5 +1,5 @@
 // Rows, normed where NORM is 1, to codes of absmax quantization (conventions in `bitnet kernels all`).
-// Row: what gives element k < columns, by at(k).
+// Row: a type whose at(k) returns element k < columns.
 #include "four_columns.h"
 struct Found {
     float factor;  // of the norm

@@ -1,4 +1,4 @@
-// rope_attention by SPLITS threadgroups that share the positions of a row, and one more that merges what they found.
+// rope_attention by SPLITS threadgroups that share the positions of a row, and one more that merges their results.
 // workspace: see attended.h; the rest as in rope_attention.
 #include "numbers.h"
 #include "cache_rows.h"

@@ -1,8 +1,8 @@
-"""Kernels in OpenCL C, and their tunings; nothing here needs a binding."""
+"""Kernels in OpenCL C and their tunings; nothing here needs a binding."""
 
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
 PORTABLE = (_FOLDER / "kernels",)
 NVIDIA = (_FOLDER / "nvidia", *PORTABLE)
-"""Folders in which files are looked for, in this order."""
+"""Folders that are searched for a source, in this order."""

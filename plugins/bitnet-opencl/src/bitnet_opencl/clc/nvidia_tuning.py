@@ -1,6 +1,7 @@
-"""How NVIDIA's GPUs of compute capability 8.0 and later want each launch; constants are what was measured on an H200.
+"""Tunings of NVIDIA's GPUs of compute capability 8.0 and later, measured on an H200.
 
-A device without tensor cores (`ptx`) gets what needs none of their instructions, so that tests can run it anywhere.
+A device without tensor cores (`ptx`) gets variants that need none of their instructions, so that tests can run them on
+any device.
 """
 
 from __future__ import annotations
@@ -10,131 +11,200 @@ from collections.abc import Callable
 from bitnet_hal.plugin import FEW_ROWS, Tuning, TuningQuery
 from bitnet_hal.rounding import ceil_div
 
-MOST_SPLITS = 32
-"""Parts of the positions that a row's attention is split into."""
-JOINED_ROWS = 2
-"""Up to this many rows a norm in every group costs less than a launch of its own."""
-NARROW = 256
-"""Rows of a table up to which each is a group's, where rows of activations are few."""
-LANES, HEADS = 32, 4
-"""Of a warp. Query heads of a group, at most, which share a key/value head."""
+WARP = 32
+"""Lanes of a warp."""
+MAX_GROUP_HEADS = 4
+"""Most query heads per work-group; they share one key/value head."""
+MAX_SPLITS = 32
+"""Most work-groups that share the positions of one row's attention."""
+FUSED_ROWS = 2
+"""Rows up to which a norm repeated in every work-group costs less than a launch for it."""
+NARROW_OUTS = 256
+"""Rows of a dense matrix up to which each gets a work-group, if there are few activation rows."""
+LONG_ROW = 1024
+"""Columns from which on a product has its width built in, so that the compiler unrolls its loop."""
 LOCAL_BYTES = 49152
-"""Of local memory that a group may have."""
+"""Bytes of local memory per work-group."""
 MEETING_BYTES = 2048
-"""Of decoder_layer's workspace, before what attention hands on (meeting.clh)."""
+"""Bytes of counters at the start of the workspace of decoder_layer (meeting.clh)."""
+FLOAT = 4
+"""Bytes of an f32."""
 
 
 def _quantize(query: TuningQuery) -> Tuning:
-    share = {} if query["ABLOCK"] else {"SHARE": ceil_div(query["width"], 512)}
-    return Tuning(private={"GROUP": 512, **share})
+    group = 512
+    if query["ABLOCK"]:
+        return Tuning(private={"GROUP": group})
+    return Tuning(private={"GROUP": group, "SHARE": ceil_div(query["width"], group)})
 
 
 def _argmax(query: TuningQuery) -> Tuning:
-    rows, splits = query["rows"], min(256, ceil_div(query["vocab"], 2048))
+    splits = min(256, ceil_div(query["vocab"], 2048))
     if splits == 1:
         return Tuning({"SPLITS": 1}, private={"GROUP": 1024})
-    return Tuning({"SPLITS": splits}, "split", {"GROUP": 256}, 4 * rows * (1 + 2 * splits))
+    words_per_row = 1 + 2 * splits  # a counter, then the largest logit of each split and its index
+    return Tuning({"SPLITS": splits}, "split", {"GROUP": 256}, 4 * query["rows"] * words_per_row)
 
 
-def _products(query: TuningQuery) -> Tuning:
-    """Ternary products, of one scale a row or of blocks; enough loads on their way without too many groups."""
-    rows, outs, width = query["rows"], query["outs"], query["width"]
-    if rows > FEW_ROWS and query.of_device("ptx"):
-        tile_n = 64 if ceil_div(outs, 128) * ceil_div(rows, 64) < 2 * query.of_device("compute_units") else 128
-        return Tuning({"TILE_N": tile_n, "TILE_T": 64, "SPLITS": 1}, "mma", {"GROUP": 128})
+def _ternary(query: TuningQuery) -> Tuning:
+    if query["rows"] > FEW_ROWS and query.of_device("ptx"):
+        return _tensor_core_product(query)
+    width = query["width"]
     blocks = "BLOCK" in query
-    lanes, depth = (16, 3) if blocks or outs > 8192 else (32, 4)
-    tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.padded_rows, FEW_ROWS), "SPLITS": 1}
+    lanes, depth = (16, 3) if blocks or query["outs"] > 8192 else (32, 4)
     private = {"GROUP": 128, "LANES": lanes}
     if not blocks:
-        depth = min(depth, ceil_div(width // 64, lanes)) if width >= 1024 else 1
-        private |= {"DEPTH": depth, **({"WIDTH": width} if width >= 1024 else {})}
+        loads_per_lane = ceil_div(width // 64, lanes)  # 16 bytes, 64 weights each
+        private["DEPTH"] = min(depth, loads_per_lane) if width >= LONG_ROW else 1
+        if width >= LONG_ROW:
+            private["WIDTH"] = width
+    tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.padded_rows, FEW_ROWS), "SPLITS": 1}
     return Tuning(tile, private=private)
+
+
+def _tensor_core_product(query: TuningQuery) -> Tuning:
+    """Return the tuning of a prompt's ternary product: tiles of 128 x 64, or 64 x 64 if there would be too few of them
+    for two work-groups per multiprocessor."""
+    tiles = ceil_div(query["outs"], 128) * ceil_div(query["rows"], 64)
+    tile_n = 64 if tiles < 2 * query.of_device("compute_units") else 128
+    return Tuning({"TILE_N": tile_n, "TILE_T": 64, "SPLITS": 1}, "mma", {"GROUP": 128})
 
 
 def _dense(query: TuningQuery) -> Tuning:
     width = query["width"]
-    if query["outs"] <= NARROW and query["rows"] <= FEW_ROWS:
+    if query["outs"] <= NARROW_OUTS and query["rows"] <= FEW_ROWS:
         return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, "narrow", {"GROUP": 256})
-    private = {"GROUP": 128, "LANES": LANES, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
-    private |= {"WIDTH": width} if width >= 1024 else {}
+    private = {"GROUP": 128, "LANES": WARP, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
+    if width >= LONG_ROW:
+        private["WIDTH"] = width
     return Tuning({"TILE_N": 8, "TILE_T": min(query.padded_rows, 4)}, private=private)
 
 
 def _attention(query: TuningQuery) -> Tuning:
     head_dim = query["head_dim"]
-    if query.of_device("ptx") and query["rows"] > FEW_ROWS and query["KV"] == 1 and head_dim in (64, 128):
-        heads = query.shared_heads(HEADS)
-        tile = {"TILE_N": heads, "TILE_T": 16 * max(1, 4 // heads), "SPLITS": 1}
-        return Tuning(tile, "mma", {"GROUP": 2 * heads * tile["TILE_T"], "HEAD_DIM": head_dim})
-    if head_dim <= 8 * LANES:
-        return _teams(query, "split")
+    prompt = query["rows"] > FEW_ROWS
+    halves = query["KV"] == 1
+    if query.of_device("ptx") and prompt and halves and head_dim in (64, 128):
+        heads = query.shared_heads(MAX_GROUP_HEADS)
+        rows = 16 * max(1, 4 // heads)
+        threads = 2 * heads * rows  # a warp for 16 rows of a head
+        tile = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}
+        return Tuning(tile, "mma", {"GROUP": threads, "HEAD_DIM": head_dim})
+    if head_dim <= 8 * WARP:
+        return _team_attention(query, "split")
     private = {"GROUP": 256, "LANES": 8, "CHUNK": 256, "SPREAD": 256, "OWNED": ceil_div(head_dim, 256)}
     return Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private=private)
 
 
-def _parts(groups: int, splits: int, heads: int, active: int) -> int:
-    """Bytes of what groups hand to each other in attend.clh."""
-    return 16 * (ceil_div(groups, 4) + groups * splits * heads * (2 * active + 1))
+def _rope_attention(query: TuningQuery) -> Tuning:
+    return _team_attention(query, "")
 
 
-def _teams(query: TuningQuery, variant: str = "") -> Tuning:
-    """attend.clh: teams of lanes, and where rows are few the positions shared out to groups."""
+def _team_attention(query: TuningQuery, variant: str) -> Tuning:
+    """Return the tuning of attend.clh: teams of lanes share a position, 8 elements of it each. If there are few rows,
+    several work-groups share the positions of a row."""
     head_dim = query["head_dim"]
-    active = ceil_div(head_dim, 8)
-    if active > LANES:
+    octets = ceil_div(head_dim, 8)
+    if octets > WARP:
         raise query.unsupported(f"it is not served for heads of {head_dim} elements")
-    heads = query.shared_heads(HEADS)
-    groups = query.padded_rows * (query["n_heads"] // heads)  # so that prompts of any length share few programs
-    splits = min(MOST_SPLITS, ceil_div(2 * query.of_device("compute_units"), groups)) if query.of_device("ptx") else 1
-    workspace = _parts(groups, splits, heads, active) if splits > 1 else 0
-    team = {"LANES": 1 << (active - 1).bit_length(), "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
-    private = {"GROUP": 128, "GROUPS": groups if splits > 1 else 1, **team}
+    heads = query.shared_heads(MAX_GROUP_HEADS)
+    head_groups = query.padded_rows * (query["n_heads"] // heads)  # padded: prompts of any length share few programs
+    splits = 1
+    if query.of_device("ptx"):
+        splits = min(MAX_SPLITS, ceil_div(2 * query.of_device("compute_units"), head_groups))
+    private = {
+        "GROUP": 128,
+        "GROUPS": head_groups if splits > 1 else 1,
+        "LANES": 1 << (octets - 1).bit_length(),
+        "HEAD_DIM": head_dim,
+        "KEYS": 2,
+        "HEADS": heads,
+    }
+    workspace = _partial_bytes(head_groups, splits, heads, octets) if splits > 1 else 0
     return Tuning({"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}, variant, private, workspace)
 
 
+def _partial_bytes(head_groups: int, splits: int, heads: int, octets: int) -> int:
+    """Return the bytes of partial results of attend.clh: a counter for each head group, then for each split and head
+    its weighted values (two float4 per octet), maximum and total."""
+    float4_per_head = 2 * octets + 1
+    return 4 * FLOAT * (ceil_div(head_groups, 4) + head_groups * splits * heads * float4_per_head)
+
+
 def _norm_matmul(query: TuningQuery) -> Tuning:
-    """Enough groups for all compute units, but not many more, as each does the norm again."""
-    width, outs = query["width"], query["outs"]
-    if query["rows"] > JOINED_ROWS:
+    """Return the tuning of a product with its norm: enough work-groups for all compute units, but few more, because
+    each repeats the norm."""
+    width = query["width"]
+    if query["rows"] > FUSED_ROWS:
         raise query.unsupported(f"it is not served for {query['rows']} rows")
-    group, lanes = 256, 16 if width <= 4096 else 32
-    per_set = 2 if outs * lanes > 2 * query.of_device("compute_units") * group else 1
-    if width * (1.5 if query["BLOCK"] else 1) + 12 * group > LOCAL_BYTES:
+    group = 256
+    lanes = 16 if width <= 4096 else 32
+    row_bytes = width * 3 / 2 if query["BLOCK"] else width  # int8 codes, and scales
+    if row_bytes + 3 * FLOAT * group > LOCAL_BYTES:
         raise query.unsupported(f"it is not served for {width} columns")
-    tile = {"TILE_N": group // lanes * per_set, "TILE_T": 1}
+    two_rows = query["outs"] * lanes > 2 * query.of_device("compute_units") * group
+    matrix_rows_per_lane = 2 if two_rows else 1
+    tile = {"TILE_N": group // lanes * matrix_rows_per_lane, "TILE_T": 1}
     return Tuning(tile, private={"GROUP": group, "LANES": lanes, "COLUMNS": query["columns"], "WIDTH": width})
 
 
 def _layer(query: TuningQuery) -> Tuning:
-    """decoder_layer: a group for each compute unit; shapes are constants."""
-    members, block = query.of_device("members"), query["BLOCK"]
-    heads, kv_heads, dim, hidden, ffn = (query[n] for n in ("n_heads", "n_kv_heads", "head_dim", "hidden", "ffn"))
-    if not members or dim % 8 or hidden % 4 or ffn % 4:
-        raise query.unsupported("it is not served for such sizes" if members else "it is not served for this device")
-    group, at_once, active = 512, query.shared_heads(HEADS), ceil_div(dim, 8)
-    widest = max(ceil_div(size, 128) * 128 for size in (hidden, heads * dim, ffn))
-    lanes = 16 if widest <= 8192 else 32  # rows of a lane shall fit in its registers
-    sums = group // 32 * 16 * at_once * (dim // 4 + 1)
-    codes = widest * 3 // 2 if block else widest
-    if active > lanes or max(sums, codes) + 4 * (at_once + 2) * dim + 12 * group // 32 + 128 > LOCAL_BYTES:
-        raise query.unsupported(f"it is not served for heads of {dim} elements and {widest} columns")
-    groups = heads // at_once
-    shape = {"HIDDEN": hidden, "FFN": ffn, "N_HEADS": heads, "KV_HEADS": kv_heads, "HEAD_DIM": dim, "HEADS": at_once}
-    work = {"GROUP": group, "LANES": lanes, "KEYS": 1, "UP_ROWS": 1 if block else 2}
-    workspace = MEETING_BYTES + _parts(groups, max(1, members // groups), at_once, active)
-    return Tuning({"MEMBERS": members}, "", {**shape, **work}, workspace)
+    """Return the tuning of decoder_layer: one work-group for each compute unit, with all shapes as constants."""
+    members = query.of_device("members")
+    n_heads = query["n_heads"]
+    head_dim = query["head_dim"]
+    hidden = query["hidden"]
+    ffn = query["ffn"]
+    if not members:
+        raise query.unsupported("it is not served for this device")
+    if head_dim % 8 or hidden % 4 or ffn % 4:
+        raise query.unsupported("it is not served for such sizes")
+    group = 512
+    heads = query.shared_heads(MAX_GROUP_HEADS)
+    octets = ceil_div(head_dim, 8)
+    widest = max(ceil_div(columns, 128) * 128 for columns in (hidden, n_heads * head_dim, ffn))
+    lanes = 16 if widest <= 8192 else 32  # a lane's part of the row must fit in its registers
+    if octets > lanes or _layer_local_bytes(query, heads, widest, group) > LOCAL_BYTES:
+        raise query.unsupported(f"it is not served for heads of {head_dim} elements and {widest} columns")
+    private = {
+        "GROUP": group,
+        "LANES": lanes,
+        "KEYS": 1,
+        "UP_ROWS": 1 if query["BLOCK"] else 2,
+        "HIDDEN": hidden,
+        "FFN": ffn,
+        "N_HEADS": n_heads,
+        "KV_HEADS": query["n_kv_heads"],
+        "HEAD_DIM": head_dim,
+        "HEADS": heads,
+    }
+    head_groups = n_heads // heads
+    splits = max(1, members // head_groups)
+    workspace = MEETING_BYTES + _partial_bytes(head_groups, splits, heads, octets)
+    return Tuning({"MEMBERS": members}, "", private, workspace)
+
+
+def _layer_local_bytes(query: TuningQuery, heads: int, widest: int, group: int) -> int:
+    """Return the bytes of local memory of decoder_layer. heads: query heads per work-group. widest: columns of the
+    widest row."""
+    head_dim = query["head_dim"]
+    warps = group // WARP
+    attention_sums = warps * 4 * FLOAT * heads * (head_dim // 4 + 1)
+    row_codes = widest * 3 // 2 if query["BLOCK"] else widest
+    new_heads = FLOAT * (heads + 2) * head_dim  # rotated queries, key and value of the row
+    reductions = 3 * FLOAT * warps
+    return max(attention_sums, row_codes) + new_heads + reductions + 128
 
 
 FORMULAS: dict[str, Callable[[TuningQuery], Tuning]] = {
     "rms_norm_quantize": _quantize,
     "glu_norm_quantize": _quantize,
     "argmax_advance": _argmax,
-    "matmul_ternary": _products,
-    "matmul_ternary_block": _products,
+    "matmul_ternary": _ternary,
+    "matmul_ternary_block": _ternary,
     "matmul_dense": _dense,
     "attention": _attention,
-    "rope_attention": _teams,
+    "rope_attention": _rope_attention,
     "norm_matmul": _norm_matmul,
     "norm_matmul_glu": _norm_matmul,
     "decoder_layer": _layer,

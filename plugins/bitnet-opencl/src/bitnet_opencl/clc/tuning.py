@@ -1,8 +1,7 @@
-"""How each class of device wants each launch: which source, how many work-items, which tiles.
+"""Choice of the source, work-group size and tile of a launch, by class of device.
 
-Rows of a table for CPUs (cpu.toml) and for GPUs that nobody measured (gpu.toml); for NVIDIA's formulas, and rows
-(nvidia.toml) where these say all. gpu.toml says what the
-private constants are.
+CPUs take the rows of cpu.toml, GPUs that nobody has measured those of gpu.toml, and NVIDIA's GPUs the functions of
+nvidia_tuning.py and the rows of nvidia.toml. gpu.toml explains the private constants.
 """
 
 from __future__ import annotations
@@ -11,25 +10,34 @@ from bitnet_hal.plugin import DeviceType, Tuning, TuningQuery, TuningTable, tabl
 
 from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 
-_SHARED_ROWS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
-"""Products whose rows are shared among lanes."""
-CPU, GPU, NVIDIA = (TuningTable(table(__file__, f"{name}.toml")) for name in ("cpu", "gpu", "nvidia"))
+CPU = TuningTable(table(__file__, "cpu.toml"))
+GPU = TuningTable(table(__file__, "gpu.toml"))
+NVIDIA = TuningTable(table(__file__, "nvidia.toml"))
+_LANE_KERNELS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
+"""Products in which LANES work-items share a matrix row."""
 
 
 def select_tuning(query: TuningQuery) -> Tuning:
-    """The tuning of one launch; UnsupportedError where an optional kernel does not serve it."""
-    name, measured = query.spec.name, query.of_device("ptx") or query.of_device("members")
-    if measured and name in FORMULAS:
+    """Return the tuning of one launch. Raises UnsupportedError if the device does not run this launch of an optional
+    kernel."""
+    name = query.spec.name
+    nvidia = bool(query.of_device("ptx") or query.of_device("members"))
+    if nvidia and name in FORMULAS:
         return FORMULAS[name](query)
-    table = NVIDIA if measured else CPU if query.info.type is DeviceType.SOFTWARE else GPU
-    return table.tune(query, query.of_device("max_group"))
+    return _table(query, nvidia=nvidia).tune(query, query.of_device("max_group"))
+
+
+def _table(query: TuningQuery, *, nvidia: bool) -> TuningTable:
+    if nvidia:
+        return NVIDIA
+    return CPU if query.info.type is DeviceType.SOFTWARE else GPU
 
 
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
-    """The tuning of one launch first, then others for products of few rows on a GPU that nobody measured: `bitnet tune`
-    chooses among them. The more lanes share a row, the fewer rows a group has."""
-    usual, device = select_tuning(query), query.info
-    measured = device.type is DeviceType.SOFTWARE or device.extra["ptx"]
-    if measured or usual.variant or query.spec.name not in _SHARED_ROWS:
-        return [usual]
-    return usual.with_lanes(query.of_device("lanes"))
+    """Return the selected tuning, then others that `bitnet tune` measures: for products of few rows on a GPU that
+    nobody has measured, other numbers of lanes per matrix row."""
+    selected = select_tuning(query)
+    measured = query.info.type is DeviceType.SOFTWARE or query.of_device("ptx")
+    if measured or selected.variant or query.spec.name not in _LANE_KERNELS:
+        return [selected]
+    return selected.with_lanes(query.of_device("lanes"))

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// argmax_advance with SPLITS workgroups to a row; the last one to finish takes the best of what they found and advances.
+// argmax_advance with SPLITS workgroups to a row; the last one to finish takes the best candidate and advances.
 layout(std430, binding = 0) readonly buffer Logits { float logits[]; };
 layout(std430, binding = 1) readonly buffer Mask { uint mask[]; };
 layout(std430, binding = 2) readonly buffer Index { int row_index[]; };
@@ -20,7 +20,7 @@ shared uint last_one;
 
 bool allowed(uint l, uint i) { return MASK == 0 || (mask[l * ((p.vocab + 31) / 32) + i / 32] >> (i % 32) & 1u) != 0; }
 
-// Larger is larger, and -0 is +0.
+// An integer in the order of the floats; -0 equals +0.
 uint order_of(float v) {
     uint bits = floatBitsToUint(v);
     return bits == 0x80000000u ? bits : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;

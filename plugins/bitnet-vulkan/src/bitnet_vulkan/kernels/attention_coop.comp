@@ -33,7 +33,7 @@ shared ivec4 steps[TILE_T];
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-// v = high + low as halves, four at a time. By bits: compilers take half(v) back to f32 for v itself.
+// v = high + low as halves, four at a time. By bits: compilers replace f32(half(v)) by v.
 void split(vec4 v, out uvec2 high, out uvec2 low) {
     vec4 bound = clamp(v, -MOST, MOST), cut = uintBitsToFloat(floatBitsToUint(bound) & 0xffffe000u), rest = v - cut;
     high = uvec2(packHalf2x16(cut.xy), packHalf2x16(cut.zw));

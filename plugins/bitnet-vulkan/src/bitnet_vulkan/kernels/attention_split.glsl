@@ -1,7 +1,7 @@
 #include "prelude.glsl"
 // attention for few rows: SPLITS workgroups share the positions of a row; each has a subgroup for every query head of a
 // key/value head. LANES neighbours share a position, 8 elements of it at a time, and each such slot keeps a running maximum
-// of its own. What the workgroups found is put together by the last one to finish.
+// of its own. The last workgroup to finish combines the partial results.
 // FUSED: rope_attention; the newest key and value come from qkv, and one workgroup stores them.
 #ifdef FUSED
 layout(std430, binding = 0) readonly buffer Qkv { float qkv[]; };
@@ -21,7 +21,7 @@ layout(std430, binding = AT(2, 6)) buffer V { uint v_cache[]; };
 layout(std430, binding = AT(2, 6)) readonly buffer V4 { uvec4 v_cache4[]; };
 layout(std430, binding = AT(4, 7)) readonly buffer Tables { int tables[]; };
 layout(std430, binding = AT(5, 8)) writeonly buffer Out { float out_[]; };
-// The workspace: how many workgroups of a row and key/value head are done, then what they found.
+// The workspace: how many workgroups of a row and key/value head are done, then their partial results.
 layout(std430, binding = AT(6, 9)) coherent buffer Finished { uint finished[]; };
 layout(std430, binding = AT(6, 9)) coherent buffer Partial { float partial[]; };
 layout(std430, binding = AT(6, 9)) buffer Found { float found_[]; };  // the same, read after a barrier: loads may overlap
@@ -35,7 +35,7 @@ layout(push_constant) uniform Params {
 
 const uint OCTETS = DIM / 8 / LANES;  // of a lane
 const uint SLOTS = WAVE / LANES;      // of a subgroup
-const uint OUTS = (DIM + WAVE - 1) / WAVE;         // of a lane, when the parts are put together
+const uint OUTS = (DIM + WAVE - 1) / WAVE;         // of a lane, when the parts are combined
 const float LOWEST = -3.0e38;
 shared uint last_one;
 

@@ -7,7 +7,7 @@ const vec4 PLANES = vec4(1.0 / 64.0, 1.0 / 16.0, 1.0 / 4.0, 1.0);
     (BLOCK == 64 ? vec2(BUFFER[(ROW) * ((WIDE_) / 64) + (CHUNK) / 2 * 2], BUFFER[(ROW) * ((WIDE_) / 64) + (CHUNK) / 2 * 2 + 1]) \
                  : vec2(BUFFER[(ROW) * (((WIDE_) + SCALE_SPAN - 1) / SCALE_SPAN) + (CHUNK) / 2 * 128 / SCALE_SPAN]))
 
-// What a chunk adds to a sum. dots: its masked planes times codes, multiples of 64, 16, 4, 1; scales: of the activations of
+// The contribution of a chunk to a sum. dots: its masked planes times codes, multiples of 64, 16, 4, 1; scales: of the activations of
 // each plane, times PLANES; halves: scale * sum of the codes of each plane / 2, as two chunks share them.
 float of_chunk(ivec4 dots, vec4 scales, vec4 halves, vec2 units) {
     vec4 parts = vec4(dots) * scales - halves;

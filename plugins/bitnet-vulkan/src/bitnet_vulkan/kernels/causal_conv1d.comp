@@ -3,7 +3,7 @@
 #include "prelude.glsl"
 // y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the row's own
 // sequence: rows of the step before it, then state[sequence], oldest first, zeros before position 0. Then the state holds the
-// last taps - 1 inputs. Rows with position < 0 give zeros.
+// last taps - 1 inputs. Rows with position < 0 produce zeros.
 // x, y f32[rows, channels]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels]. One workgroup for TILE_N
 // channels of all rows, which GROUP / TILE_N strips share out; all have read the states before any writes one.
 layout(std430, binding = 0) readonly buffer X { float x[]; };
@@ -46,7 +46,7 @@ void main() {
         bool last = t + 1 == p.rows || step_[t + 1].y < 0 || step_[t + 1].w != step_[t].w;
         if (!last || step_[t].y < 0) continue;
         uint behind = rows_behind(t);
-        // Oldest first: what is still to be read lies behind what is written.
+        // Oldest first, so that no element is overwritten before it is read.
         for (uint j = 0; j + 1 < p.taps; j++) state[state_at(t, j)] = input_of(t, p.taps - 2 - j, behind);
     }
 }

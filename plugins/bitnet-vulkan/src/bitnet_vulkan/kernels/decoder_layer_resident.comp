@@ -10,7 +10,7 @@
 #include "glu.glsl"
 // decoder_layer, of a row: norm_matmul (q, k and v), rope_store_kv, attention, norm_matmul (added to x),
 // norm_matmul_glu, norm_matmul (added to x), by MEMBERS workgroups that meet four times. Each workgroup has its rows
-// of every matrix; what it will multiply next is on its way to registers while it waits. What others wrote since the last
+// of every matrix; the next weights are prefetched into registers while it waits. Data that others wrote since the last
 // meeting is read through coherent buffers.
 layout(std430, binding = 0) coherent buffer X { float x[]; };
 layout(std430, binding = 0) coherent buffer X4 { vec4 x4[]; };
@@ -118,7 +118,7 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
         }                                                                                                           \
     }
 
-// The rows of weights STEP further on, while those at hand are multiplied; the loop's last turn has none to ask for.
+// The rows of weights STEP further on, while the current ones are multiplied; the last iteration loads nothing.
 #define NEXT(NAME, OUTS, MATRICES, ROWS_, PIECES, WIDE_, START)                                                     \
     uvec4 next[MATRICES * ROWS_][PIECES];                                                                           \
     vec2 next_units[MATRICES * ROWS_][SCALED(PIECES)];                                                              \
@@ -132,7 +132,7 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
                 units_##NAME[j][i % SCALED(PIECES)] = next_units[j][i % SCALED(PIECES)];                            \
             }
 
-// Adds the product of the codes with a matrix to x; `old` is what this invocation's first row held.
+// Adds the product of the codes with a matrix to x; `old` is this invocation's first row before the product.
 #define ADD_TO_X(NAME, PIECES, WIDE_)                                                                               \
     [[dont_unroll]] for (uint start = 0; start < most_rows(HIDDEN); start += SLOTS) {                               \
         NEXT(NAME, HIDDEN, 1, 1, PIECES, WIDE_, start)                                                              \

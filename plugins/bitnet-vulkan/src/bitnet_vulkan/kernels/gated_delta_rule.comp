@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// For each row, one after the other, and head h with its query q and key k (divided by their lengths, q by sqrt(key_dim) too),
+// For each row, in order, and head h with its query q and key k (divided by their lengths, q by sqrt(key_dim) too),
 // value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)):
-// S = g S; S += k (beta (v - S^T k))^T; out = S^T q. Rows with position < 0 give zeros and leave all states alone.
+// S = g S; S += k (beta (v - S^T k))^T; out = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
 // qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim], head h has those of key head h % n_key_heads;
 // gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads];
 // state S f32[sequences, n_heads, key_dim, value_dim], zeros at position 0; out f32[rows, n_heads value_dim].

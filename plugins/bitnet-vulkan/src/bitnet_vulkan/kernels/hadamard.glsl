@@ -1,5 +1,5 @@
 // The Walsh-Hadamard transform of WIDTH columns in shared memory, H[i, j] = (-1)^popcount(i & j), without its factor: each step
-// adds and subtracts what is `distance` and twice as far apart. Begins with a barrier and ends behind one.
+// adds and subtracts elements `distance` apart, then doubles the distance. Begins and ends with a barrier.
 shared float v[WIDTH];
 
 void hadamard() {

@@ -1,5 +1,5 @@
 // Attention within decoder_layer_resident.comp: rotation, the cache's newest row, and shares of a sequence's positions,
-// whose results the last workgroup of a key/value head puts together. An invocation has all HEADS queries of a key/value head.
+// whose results the last workgroup of a key/value head combines. An invocation has all HEADS queries of a key/value head.
 
 // Invocations that share a position, eighths of it for each, positions at a time; elements of new heads for
 // an invocation; workgroups that share a key/value head.
@@ -57,7 +57,7 @@ uint element(Share s, uint which, uint d) {
 // The element that d is rotated with.
 uint other_of(uint d) { return INTERLEAVED == 1 ? d ^ 1u : d < DIM / 2 ? d + DIM / 2 : d - DIM / 2; }
 
-// What turns the elements of an invocation at this position, and their gammas with those of their others.
+// Angles for the elements of an invocation at this position, with the gammas of both elements of each pair.
 void turn_of(uint position, out vec2 turn[FRESH], out vec2 gain[FRESH]) {
     [[unroll]] for (uint i = 0; i < FRESH; i++) {
         uint e = LID + i * GROUP, d = e % DIM;

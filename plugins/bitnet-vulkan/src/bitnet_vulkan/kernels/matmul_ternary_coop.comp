@@ -9,7 +9,7 @@
 #include "matrix_tiles.glsl"
 // matmul_ternary for many rows on matrix units: a workgroup makes TILE_T tokens x TILE_N outputs out of
 // 16 x 16 x 32 products of signed bytes with 32-bit sums. Per step of 128 columns the codes (unpacked to bytes) and the
-// activations go through shared memory, while the next ones are on their way to registers.
+// activations go through shared memory, while the next ones are loaded into registers.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };

@@ -5,7 +5,7 @@
 #endif
 #include "prelude.glsl"
 #include "dot.glsl"
-// matmul_ternary for few rows: LANES neighbours share ROWS_PER rows of w, and have all their weights on the way before they
+// matmul_ternary for few rows: LANES neighbours share ROWS_PER rows of w, and issue all loads of weights before they
 // use the first. The codes are masked, not shifted: each plane has its own sum, a multiple of 64, 16, 4 or 1.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
@@ -27,7 +27,7 @@ void main() {
             uint c = lane + i * LANES;
             packed[r][i] = c < CHUNKS && n0 + r < p.outs ? w[(n0 + r) * CHUNKS + c] : uvec4(0);
         }
-    // What the end needs, asked for now: `r * TILE_T + t` is done by lane `(r * TILE_T + t) % LANES`.
+    // Prefetched for the end: `r * TILE_T + t` is done by lane `(r * TILE_T + t) % LANES`.
     const uint MINE = (ROWS_PER * TILE_T + LANES - 1) / LANES;
     float factor[MINE], old[MINE];
     [[unroll]] for (uint i = 0; i < MINE; i++) {

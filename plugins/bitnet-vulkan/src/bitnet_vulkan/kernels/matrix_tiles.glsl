@@ -1,5 +1,5 @@
-// What the ternary products on matrix units share: a workgroup's tile of TILE_T tokens x TILE_N outputs, its subgroups' parts
-// of WAVE_T tokens, and 128 columns of both operands on their way through registers to shared memory.
+// Common parts of the ternary products on matrix units: a workgroup's tile of TILE_T tokens x TILE_N outputs, its subgroups' parts
+// of WAVE_T tokens, and 128 columns of both operands, loaded through registers into shared memory.
 const uint WAVES_T = TILE_T / WAVE_T, WAVE_N = TILE_N * WAVES_T / (GROUP / WAVE);
 const uint FRAGMENTS_T = WAVE_T / 16, FRAGMENTS_N = WAVE_N / 16;
 const uint STRIDE = 9;  // uvec4 of a row of 128 bytes, and one to spread rows over banks
@@ -17,7 +17,7 @@ const uint W_LOADS = (TILE_N * 2 + GROUP - 1) / GROUP, Q_LOADS = TILE_T * 8 / GR
 // Row of the weights at place AT of a tile: neighbours read 32 bytes of a row, and write to banks of their own.
 #define W_ROW(AT) ((AT) / 16 * 8 + (AT) / 2 % 4 * 2 + (AT) / 8 % 2)
 
-// Where an invocation's operands are; past the end those of the last row, whose results go nowhere.
+// Where an invocation's operands are; past the end those of the last row, whose results are discarded.
 #define PLACES(OF_W, OF_Q)                                                                                       \
     [[unroll]] for (uint i = 0; i < W_LOADS; i++)                                                                \
         OF_W[i] = min(n0 + W_ROW(LID + i * GROUP), p.outs - 1) * blocks * 2 + LID % 2;                           \
@@ -29,7 +29,7 @@ const uint W_LOADS = (TILE_N * 2 + GROUP - 1) / GROUP, Q_LOADS = TILE_T * 8 / GR
 #define STORE_Q                                                                                                  \
     [[unroll]] for (uint i = 0; i < Q_LOADS; i++) q_tile[(LID + i * GROUP) / 8 * STRIDE + LID % 8] = q_next[i];
 
-// The tile's part of y, where VALUE(i, j, e) is what element e of fragment i, j adds or puts. What y holds is read before
+// The tile's part of y, where VALUE(i, j, e) is what element e of fragment i, j adds or puts. y is read before
 // anything is written, and two neighbours are written at a time, as y2, where all pairs lie even.
 #define EACH_PAIR                                                                                                \
     [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)                                                            \

@@ -1,5 +1,5 @@
-// All MEMBERS workgroups of a dispatch meet: what any of them wrote to coherent buffers before is there for all afterwards.
-// They must run at the same time, and nothing in Vulkan promises that: where too long a wait shows that they do not, or an
+// A barrier among all MEMBERS workgroups of a dispatch: writes to coherent buffers before it are visible to all after it.
+// They must run at the same time, which Vulkan does not guarantee: if a wait takes too long, or an
 // earlier dispatch had to give up, `lost` makes every result NaN. meetings[] is zero before the first dispatch.
 const uint MEETINGS = 4, LINE = 32, LOST = 8 * LINE, TRIES = 1 << 21;
 shared bool lost;
@@ -16,7 +16,7 @@ void arrive(uint meeting) {
     atomicAdd(meetings[meeting * LINE], 1);
 }
 
-// Everybody has left the meeting before (the last one before the first: in an earlier dispatch), whose count becomes 0.
+// All have left the previous meeting (the last one before the first: in an earlier dispatch), whose count becomes 0.
 void await(uint meeting) {
     if (LID == 0) {
         uint tries = 0;

@@ -1,8 +1,8 @@
 #include "prelude.glsl"
 #include "dot.glsl"
-// rms_norm_quantize of x by every workgroup for itself, then matmul_ternary_few of what it gives: y[t, y_first + n] (+)=
-// (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n], or with scales of blocks (BLOCK, ABLOCK). The weights are on
-// their way while the row is normalized.
+// rms_norm_quantize of x, repeated by every workgroup, then matmul_ternary_few of its codes: y[t, y_first + n] (+)=
+// (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n], or with scales of blocks (BLOCK, ABLOCK). The weights are
+// prefetched while the row is normalized.
 // GLU: norm_matmul_glu, m[t,n] = act(gate) * up, of rows n and outs + n of w.
 layout(std430, binding = 0) readonly buffer X { float x[]; };
 layout(std430, binding = 0) readonly buffer X4 { vec4 x4[]; };

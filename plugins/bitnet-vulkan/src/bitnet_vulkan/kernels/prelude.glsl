@@ -23,7 +23,7 @@ layout(constant_id = 11) const uint LANES = 8;    // invocations that share a ro
 layout(constant_id = 12) const uint HEADS = 1;    // query heads of a key/value head
 layout(constant_id = 13) const uint DIM = 128;    // elements of a head
 layout(constant_id = 14) const uint SPLITS = 1;   // workgroups that share the positions of a sequence
-layout(constant_id = 15) const uint BATCH = 1;    // loads that a lane has on the way at once
+layout(constant_id = 15) const uint BATCH = 1;    // loads that a lane has in flight
 layout(constant_id = 16) const uint WAVE = 8;     // invocations of a subgroup, where the pipeline asked for it
 layout(constant_id = 17) const uint WAVE_T = 32;  // tokens of a subgroup's part of a tile
 
@@ -48,7 +48,7 @@ const uint KV_BLOCK = 64;
 
 const uint NAN_BITS = 0x7fc00000u;
 
-// By bits, because compilers may assume that NaN never happens.
+// By bits, because compilers may assume that there is no NaN.
 bool not_finite(float v) { return (floatBitsToUint(v) & 0x7f800000u) == 0x7f800000u; }
 bool is_nan(float v) { return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u; }
 
@@ -58,7 +58,7 @@ shared float group_scratch[WAVES];
 shared uvec2 group_found[WAVES];
 shared int group_totals[WAVES];
 
-// Over the subgroup, all of whose invocations are there. By shuffles: NVIDIA's driver makes much more of subgroupAdd.
+// Over the subgroup, all of whose invocations are there. By shuffles: NVIDIA's driver compiles subgroupAdd to many more instructions.
 #define OVER_WAVE(v, JOINED) [[unroll]] for (uint d = WAVE / 2; d > 0; d >>= 1) v = JOINED;
 float sum_of_wave(float v) {
     OVER_WAVE(v, v + subgroupShuffleXor(v, d))

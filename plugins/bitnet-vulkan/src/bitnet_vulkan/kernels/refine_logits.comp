@@ -15,7 +15,7 @@ const uint SIDE = 64;           // rows of a bound
 const float SLACK = 1.000003;  // of a sum of squares in f32
 shared uint open_rows[TILE_N], opened, spoiled, counts[256], chosen, left;
 
-// Larger is larger.
+// An integer in the order of the floats.
 uint order_of(float v) {
     uint bits = floatBitsToUint(v);
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
 // rope_store_kv of f32 and f16 caches for many rows: TILE_N heads of a row to a workgroup, two neighbouring elements to an
-// invocation, and all that it reads on the way at once.
+// invocation, and all of its loads are in flight together.
 layout(std430, binding = 0) readonly buffer Qkv { vec2 qkv[]; };
 layout(std430, binding = 1) readonly buffer Step { ivec4 step_[]; };
 layout(std430, binding = 2) readonly buffer Rope { vec2 rope[]; };

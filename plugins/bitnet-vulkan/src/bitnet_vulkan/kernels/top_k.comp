@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// ids[l, i], values[l, i] = the k largest logits of row l, among the allowed ones where MASK is 1, in falling order, equal
-// ones by rising index; NaN counts as the largest; -1 and -Inf fill the rest. total[l] = (m, log(sum exp(logit - m))) over
+// ids[l, i], values[l, i] = the k largest logits of row l, among the allowed ones where MASK is 1, in descending order, equal
+// ones by ascending index; NaN counts as the largest; -1 and -Inf fill the rest. total[l] = (m, log(sum exp(logit - m))) over
 // the allowed ones, m their largest. One workgroup per row. The key of a logit is its order among floats and then its index
 // from the end; the smallest key among the k largest is found 8 bits at a time by counting, then the keys from there on are
 // taken and sorted by their ranks.

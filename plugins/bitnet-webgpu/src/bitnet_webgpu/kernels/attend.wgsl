@@ -79,7 +79,7 @@ fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> arr
     let h = thread / CHUNK;
     let slice = thread / PAIRS;
     let j = thread % PAIRS;
-    if (thread < TILE_N) { weights[thread * (CHUNK + 1u) + CHUNK] = 0.0; } // trusted modules find what others left
+    if (thread < TILE_N) { weights[thread * (CHUNK + 1u) + CHUNK] = 0.0; } // in trusted modules it holds old data
     for (var first = begin; first < end; first += CHUNK) {
         let count = min(CHUNK, end - first);
         let row = row_at(sequence, kv_head, first); // a chunk lies within a block
@@ -108,7 +108,7 @@ fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> arr
     return sums;
 }
 
-fn mix(shares: array<vec2<f32>, TILE_N>, thread: u32) { // what all threads found, for `mixed_at`
+fn mix(shares: array<vec2<f32>, TILE_N>, thread: u32) { // the results of all threads, for `mixed_at`
     var mine = shares;
     for (var h = 0u; h < TILE_N; h += 1u) { mixed[h * GROUP + thread] = mine[h]; }
     workgroupBarrier();

@@ -1,4 +1,4 @@
-// Where SPLITS groups share the positions of a row: what each attended to, into the workspace, from which `merge_head`, by a
+// If SPLITS groups share the positions of a row: write the partial result of each to the workspace, from which `merge_head`, by a
 // workgroup for each head, makes out. workspace f32[rows, n_heads, SPLITS, HEAD_DIM + 2]: largest score, sum of weights,
 // values.
 

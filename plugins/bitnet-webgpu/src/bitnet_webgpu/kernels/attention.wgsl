@@ -1,5 +1,5 @@
 // out[t, h] = softmax over positions p = 0..position[t] of (scale q[t, h] . k[p]), times v[p]; a workgroup for TILE_N heads
-// of a row. Rows with position < 0 give zeros.
+// of a row. Rows with position < 0 produce zeros.
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "cache_rows.wgsl"

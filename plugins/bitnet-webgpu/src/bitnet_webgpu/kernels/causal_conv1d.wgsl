@@ -1,6 +1,6 @@
 // y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the row's own
 // sequence: rows of the step before it, then state[sequence], oldest first, zeros before position 0. Then the state holds the
-// last taps - 1 inputs. Rows with position < 0 give zeros. A workgroup has TILE_N channels of all rows, which GROUP / TILE_N
+// last taps - 1 inputs. Rows with position < 0 produce zeros. A workgroup has TILE_N channels of all rows, which GROUP / TILE_N
 // strips share out; all have read the states before any writes one.
 // x, y f32[rows, channels]; step i32[rows, 4]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels].
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -54,7 +54,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var t = first; t < end; t += 1u) {
         if (step[t].y < 0 || !is_last(t)) { continue; }
         let behind = rows_behind(t);
-        for (var j = 0u; j + 1u < p.taps; j += 1u) { // oldest first: what is still to be read lies behind what is written
+        for (var j = 0u; j + 1u < p.taps; j += 1u) { // oldest first, so that no element is overwritten before it is read
             state[state_at(t, j, channel)] = input(t, p.taps - 2u - j, behind, channel);
         }
     }

@@ -10,7 +10,7 @@ var<workgroup> sizes: array<u32, GROUP>;
 fn block_bits(own: u32, columns: u32, thread: u32) -> u32 { // the largest of ABLOCK columns, of which a thread has so many
     let threads = max(ABLOCK, 32u) / columns;
     sizes[thread] = own;
-    workgroupBarrier(); // another one has to stand before the next call
+    workgroupBarrier(); // the caller needs another one before the next call
     var most = 0u;
     for (var i = 0u; i < threads; i += 1u) { most = max(most, sizes[thread / threads * threads + i]); }
     return most;

@@ -1,5 +1,5 @@
 // The Walsh-Hadamard transform of HADAMARD columns in workgroup memory, H[i, j] = (-1)^popcount(i & j), without its factor: each
-// step adds and subtracts what is `distance` and twice as far apart. Begins with a barrier and ends behind one.
+// step adds and subtracts elements `distance` apart, then doubles the distance. Begins and ends with a barrier.
 
 var<workgroup> v: array<f32, HADAMARD>;
 

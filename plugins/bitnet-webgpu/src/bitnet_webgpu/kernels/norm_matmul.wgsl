@@ -19,7 +19,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let out = min(n, p.outs - 1u);
     let codes = load(out, thread % LANES);
     let unit = wscale[out];
-    var sum = 0.0; // asked for before the norm, as the codes
+    var sum = 0.0; // loaded before the norm, as the codes are
     if (ADD == 1u) { sum = y[p.y_first + out]; }
     let total = prepare(thread);
     let made = product(codes, out, unit, total, thread);

@@ -1,4 +1,4 @@
-// A product for one row whose activations every workgroup norms and quantizes for itself, into its memory. WIDTH padded
+// A product for one row whose activations every workgroup norms and quantizes into its own memory. WIDTH padded
 // columns; LANES threads share a matrix row, each takes every LANES-th vec4 of its codes. These are loaded before the norm,
 // so that memory works meanwhile. Vectors are named and not in an array: not every compiler keeps an array in registers.
 
@@ -15,7 +15,7 @@ var<workgroup> shares: array<f32, GROUP>;
 fn weight_scale(out: u32, i: u32) -> f32 { return wscale[out * ((WIDTH + SPAN - 1u) / SPAN) + i]; }
 fn activation_scale(row: u32, i: u32) -> f32 { return activation_scales[i]; }
 
-// 16 columns of the row, times gamma. What they add to the norm and to the largest value is kept beside.
+// 16 columns of the row, times gamma. Their squares and their largest value are kept too.
 struct Columns { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
 var<private> squares: f32;
 var<private> most: u32;
@@ -38,7 +38,7 @@ fn columns(thread: u32, j: u32) -> Columns { // the j-th 16 of a thread
     return Columns(four(4u * i), four(4u * i + 1u), four(4u * i + 2u), four(4u * i + 3u));
 }
 
-fn quantize(z: Columns, thread: u32, j: u32, found: Row) -> i32 { // gives the sum of their codes
+fn quantize(z: Columns, thread: u32, j: u32, found: Row) -> i32 { // returns the sum of their codes
     let i = thread + j * GROUP;
     if (j * GROUP >= WIDTH / 16u) { return 0; }
     var absmax = found.absmax;
@@ -58,7 +58,7 @@ fn quantize(z: Columns, thread: u32, j: u32, found: Row) -> i32 { // gives the s
     return sum_of(a + b + c + d);
 }
 
-fn prepare(thread: u32) -> i32 { // gives the sum of all codes
+fn prepare(thread: u32) -> i32 { // returns the sum of all codes
     let z0 = columns(thread, 0u);
     let z1 = columns(thread, 1u);
     let z2 = columns(thread, 2u);
@@ -67,7 +67,7 @@ fn prepare(thread: u32) -> i32 { // gives the sum of all codes
     if (ABLOCK == 0u && thread == 0u) { activation_scales[0] = or_nan(found.absmax / 127.0, found.bad); }
     let sum = quantize(z0, thread, 0u, found) + quantize(z1, thread, 1u, found) + quantize(z2, thread, 2u, found) +
               quantize(z3, thread, 3u, found);
-    return group_sum_exact(sum, thread); // its barriers also stand between writing and reading the activations
+    return group_sum_exact(sum, thread); // its barriers also separate writing and reading the activations
 }
 
 struct Codes {

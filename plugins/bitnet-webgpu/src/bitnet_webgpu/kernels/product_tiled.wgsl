@@ -1,7 +1,7 @@
 // y = w . q in tiles of TILE_T rows of activations by TILE_N = 64 matrix rows, 64 columns (half of a block) at a time:
 // codes are unpacked once into workgroup memory, a thread keeps 4 or 8 by 4 sums: GROUP is 256 for tiles of 64 (by 4) and of
 // 128 rows, or 128 for tiles of 64 (by 8). Four neighbours load the planes of one row, which are near each other in memory;
-// planes are two vec4 apart from a power of two in workgroup memory, so that what the four store falls into different banks.
+// planes are two vec4 apart from a power of two in workgroup memory, so that the four store to different banks.
 
 const SPAN = max(BLOCK, 1u); // columns of a weight scale
 const APART = GROUP / 16u; // rows of a thread are so far from each other

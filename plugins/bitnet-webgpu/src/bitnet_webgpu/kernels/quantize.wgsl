@@ -3,7 +3,7 @@
 // only a factor. A value that is NaN or Inf makes one of the two so.
 #include "four_columns.wgsl"
 
-struct Row { factor: f32, absmax: f32, bad: bool } // absmax of what is normed
+struct Row { factor: f32, absmax: f32, bad: bool } // absmax: of the normed row
 
 fn row_of(squares: f32, most: u32, columns: u32, eps: f32, thread: u32) -> Row { // squares is 0 where NORM is 0
     let found = group_sum_max(squares, most, thread);

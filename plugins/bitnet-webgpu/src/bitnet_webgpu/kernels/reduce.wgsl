@@ -1,5 +1,5 @@
 // Sums and maxima over a workgroup of GROUP threads, a multiple of 16, through its memory; every thread gets the result.
-// What `reduce_subgroups` does in subgroups; there are none here, so a thread has no neighbours that it can ask.
+// The fallback of `reduce_subgroups` without subgroups: a thread has no neighbours to exchange values with.
 
 const NEAR = 1u;
 

@@ -25,7 +25,7 @@ fn value_word(row: u32, i: u32, position: u32) -> u32 {
 }
 
 // Queries, and the row's key and value, which the first workgroup of their head also stores.
-fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // gives the key/value head
+fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // returns the key/value head
     let shared_by = p.n_heads / p.n_kv_heads;
     let kv_head = group.x * TILE_N / shared_by;
     let position = u32(max(row.y, 0));

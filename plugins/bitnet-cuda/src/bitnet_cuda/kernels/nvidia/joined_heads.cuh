@@ -1,11 +1,12 @@
-// The parts of attention_parts.cuh, left and put together by few instructions: a warp has a head, a lane four of its elements, and the
-// last warp to come puts a head together. Where every thread of a block had a share of each part, its instructions took longer than
+// The parts of attention_parts.cuh, left and put together by few instructions: a warp has a head, a lane FOURS fours of its elements,
+// and the last warp to come puts a head together. Where every thread of a block had a share of each part, its instructions took longer than
 // all of memory.
-#define MOST 16  // parts asked for at once
+#define FOURS ((DIM + 127) / 128)
+#define MOST (16 / FOURS)  // parts asked for at once
 
 // What a block has of a head: a lane's elements, and the head's largest score and sum of weights.
 struct Part {
-    Floats sum;
+    Floats sum[FOURS];
     float top, total;
 };
 
@@ -13,17 +14,25 @@ __device__ inline void add(Floats& sum, const Floats& v, float weight) {
     sum.x += v.x * weight, sum.y += v.y * weight, sum.z += v.z * weight, sum.w += v.w * weight;
 }
 
-__device__ inline void write_head(float* head, const Floats& sum, float total) {
-    u32 lane = threadIdx.x % 32;
+// Which fours a lane has; its own last one again where a head has no more.
+__device__ inline u32 four_of(int i) { return min(threadIdx.x % 32 + 32 * i, DIM / 4 - 1u); }
+__device__ inline bool has_four(int i) { return threadIdx.x % 32 + 32 * i < DIM / 4; }
+
+__device__ inline void write_head(float* head, const Floats (&sum)[FOURS], float total) {
     float inverse = 1.0f / total;
-    if (lane < DIM / 4) ((Floats*)head)[lane] = {sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse};
+#pragma unroll
+    for (int i = 0; i < FOURS; i++)
+        if (has_four(i))
+            ((Floats*)head)[four_of(i)] = {sum[i].x * inverse, sum[i].y * inverse, sum[i].z * inverse, sum[i].w * inverse};
 }
 
 // True for the last of `splits` warps that leave a part of this head (counted over all rows); see meeting.cuh.
 __device__ inline bool last_to_leave(u32* workspace, size_t head, u32 split, u32 splits, const Part& part) {
     Floats* to = (Floats*)attention_part(workspace, head, split);
     u32 lane = threadIdx.x % 32, before = 0;
-    if (lane < DIM / 4) to[1 + lane] = part.sum;
+#pragma unroll
+    for (int i = 0; i < FOURS; i++)
+        if (has_four(i)) to[1 + four_of(i)] = part.sum[i];
     if (lane == 0) to[0] = {part.top, part.total, 0.0f, 0.0f};
     settle();
     sync_warp();
@@ -39,15 +48,18 @@ __device__ inline bool last_to_leave(u32* workspace, size_t head, u32 split, u32
 
 // weights: of the warp, shared.
 __device__ inline void join_head(u32* workspace, size_t head, u32 splits, float* weights, float* out) {
-    u32 lane = threadIdx.x % 32, four = min(lane, DIM / 4 - 1u);
+    u32 lane = threadIdx.x % 32;
     const float *parts = attention_part(workspace, head, 0), *mine = parts + min(lane, splits - 1) * PART;
     float top = mine[0], own = lane < splits ? mine[1] : 0.0f, total;
-    Floats sum = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (u32 first = 0; first < splits; first += MOST) {
-        Floats values[MOST];
+    Floats sum[FOURS];
 #pragma unroll
-        for (u32 i = 0; i < MOST; i++)
-            if (first + i < splits) values[i] = ((const Floats*)(parts + (first + i) * PART))[1 + four];
+    for (int k = 0; k < FOURS; k++) sum[k] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (u32 first = 0; first < splits; first += MOST) {
+        Floats values[MOST][FOURS];
+#pragma unroll
+        for (u32 i = 0; i < MOST * FOURS; i++)
+            if (first + i / FOURS < splits)
+                values[i / FOURS][i % FOURS] = ((const Floats*)(parts + (first + i / FOURS) * PART))[1 + four_of(i % FOURS)];
         if (first == 0) {
             float weight = share(top, own, warp_max(top));
             weights[lane] = weight;
@@ -55,8 +67,8 @@ __device__ inline void join_head(u32* workspace, size_t head, u32 splits, float*
             sync_warp();
         }
 #pragma unroll
-        for (u32 i = 0; i < MOST; i++)
-            if (first + i < splits) add(sum, values[i], weights[first + i]);
+        for (u32 i = 0; i < MOST * FOURS; i++)
+            if (first + i / FOURS < splits) add(sum[i % FOURS], values[i / FOURS][i % FOURS], weights[first + i / FOURS]);
     }
     write_head(out + head * DIM, sum, total);
 }

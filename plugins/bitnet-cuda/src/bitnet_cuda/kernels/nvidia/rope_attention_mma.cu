@@ -1,4 +1,4 @@
-// rope_attention on tensor cores, for an f16 cache, DIM 64 or 128, and up to four query heads of one key/value head a block.
+// rope_attention on tensor cores, for an f16 cache, DIM 64, 128 or 256, and up to four query heads of one key/value head a block.
 // A block takes 16 TILES positions a warp at a time (a round), and all of it does each step together: with so few queries a step's
 // latency is all that counts. More positions than a round are shared by blocks, 16 a warp each.
 //   scores[16 positions x 8] = K[16 x DIM] . q^T, a warp for 16 positions: the columns are four heads as f16, and what f16
@@ -20,6 +20,7 @@
 #define FINE_PARTS 4                   // of one row: so many are halves of a SPAN
 #define CHUNKS (DIM / 8)
 #define K_PARTS (CHUNKS / 4)
+#define KEPT (DIM <= 128)              // queries in registers
 #define SLICES (DIM / 16)
 #define PARTS (WARPS / SLICES)
 #define TOGETHER (WARPS / PARTS < 4 ? WARPS / PARTS : 4)  // tiles of values that a warp multiplies whether they have positions or not
@@ -79,7 +80,7 @@ __device__ inline void fetch_keys(const Positions& at, u32 start) {
 }
 
 // Scores of the 16 positions of a tile, and the largest of each head.
-__device__ inline void score(Shared& s, const Keys& keys, const Words (&q)[K_PARTS], u32 tile, u32 count, float scale) {
+__device__ inline void score(Shared& s, const Keys& keys, const Words (&queries)[K_PARTS], u32 tile, u32 count, float scale) {
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     if (16 * tile >= count) {
         float none = minus_infinity();
@@ -90,10 +91,10 @@ __device__ inline void score(Shared& s, const Keys& keys, const Words (&q)[K_PAR
     float even[4] = {0.0f, 0.0f, 0.0f, 0.0f}, odd[4] = {0.0f, 0.0f, 0.0f, 0.0f}, top[2];
 #pragma unroll
     for (int c = 0; c < K_PARTS; c++) {
-        Words low = keys[0][c], high = keys[1][c];
+        Words low = keys[0][c], high = keys[1][c], q = KEPT ? queries[c] : s.heads.queries[g][t + 4 * c];
         u32 first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
-        mma_half(even, first, q[c].x, q[c].y);
-        mma_half(odd, second, q[c].z, q[c].w);
+        mma_half(even, first, q.x, q.y);
+        mma_half(odd, second, q.z, q.w);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {  // positions g, g, g + 8, g + 8; heads 2t % 4 and the next
@@ -198,7 +199,7 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     Words q[K_PARTS];
 #pragma unroll
     for (int c = 0; c < K_PARTS; c++)
-        if (begin + 16 * warp < end) q[c] = s.heads.queries[g][t + 4 * c];
+        if (KEPT && begin + 16 * warp < end) q[c] = s.heads.queries[g][t + 4 * c];
     float top = minus_infinity(), total = 0.0f;        // of head threadIdx.x % 4
     float acc[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
     u32 slice = warp % SLICES, part = warp / SLICES;
@@ -259,11 +260,13 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     __syncthreads();
     if (warp >= H) return;
     size_t head = (size_t)row * n_heads + first_head + warp;
-    Part own = {{0.0f, 0.0f, 0.0f, 0.0f}, s.largest[warp], 0.0f};
+    Part own = {};
+    own.top = s.largest[warp];
 #pragma unroll
     for (int w = 0; w < WARPS; w++) own.total += s.totals[w][warp];
 #pragma unroll
-    for (int i = 0; i < PARTS; i++) add(own.sum, ((const Floats*)s.mixed[i][warp])[min(lane, DIM / 4 - 1u)], 1.0f);
+    for (int i = 0; i < PARTS * FOURS; i++)
+        add(own.sum[i % FOURS], ((const Floats*)s.mixed[i / FOURS][warp])[four_of(i % FOURS)], 1.0f);
     if (splits == 1)
         write_head(out + head * DIM, own.sum, own.total);
     else if (last_to_leave(workspace, head, split, splits, own))

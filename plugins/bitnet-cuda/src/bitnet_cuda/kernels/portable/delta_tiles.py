@@ -16,6 +16,9 @@ WIDEST_ROTATION = 4096
 COLUMNS = 32
 """Of a head's state, or channels of a convolution, that a block has: neighbouring threads read neighbouring columns."""
 
+MOST_TAPS = 8
+"""Inputs of a convolution that a thread has at once."""
+
 FEWEST_GATES, MOST_GATES, FEWEST_COLUMNS = 64, 256, 1024
 """Rows of a table that keep a GPU busy and are no head's, and columns that keep a block's threads busy."""
 
@@ -36,7 +39,10 @@ def rotation(params: Params) -> int:
 
 
 def causal_conv1d(params: Params) -> Tuning:
-    """Strips of rows for each channel: as many as a block has room for, where there are rows enough."""
+    """A thread for each channel of one row, or strips of rows for each: as many as a block has room for, where there
+    are rows enough."""
+    if int(params["rows"]) == 1 and int(params["taps"]) <= MOST_TAPS:
+        return tuned(128, {"TILE_N": 128}, "row", TAPS=int(params["taps"]))
     strips = next(strips for strips in (4, 32) if int(params["rows"]) <= 8 * strips or strips == 32)
     return tuned(COLUMNS * strips, {"TILE_N": COLUMNS})
 

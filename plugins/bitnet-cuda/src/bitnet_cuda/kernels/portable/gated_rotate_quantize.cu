@@ -17,14 +17,15 @@ KERNEL gated_rotate_quantize(const float* x, const float* gate, const float* gam
     u32 row = blockIdx.y, width = n_heads * HEAD_DIM, per_group = n_heads / groups;
     let_next_start();
     fetch_ahead(ahead, ahead_bytes);
+    Rotated rotated(signs, q, scale, qsum, row, width);
+    Floats weight = NORM ? *(const Floats*)(gamma + 4 * threadIdx.x % HEAD_DIM) : Floats{};  // HADAMARD is whole heads
     wait_for_previous();
-    Rotated{signs, q, scale, qsum, row, width}.each([=](u32 column, float(&v)[4]) {
+    rotated.each([=](u32 column, float(&v)[4]) {
         u32 to = column / HEAD_DIM, head = to % per_group * groups + to / per_group;
         size_t at = (size_t)row * width + head * HEAD_DIM + column % HEAD_DIM;
         Floats four = *(const Floats*)(x + at), g = *(const Floats*)(gate + at);
         v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
         if (NORM) {
-            Floats weight = *(const Floats*)(gamma + column % HEAD_DIM);
             float inverse = inverse_root(v, eps);
             v[0] *= inverse * weight.x, v[1] *= inverse * weight.y, v[2] *= inverse * weight.z, v[3] *= inverse * weight.w;
         }

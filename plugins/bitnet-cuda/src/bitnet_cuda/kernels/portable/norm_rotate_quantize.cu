@@ -10,6 +10,8 @@ KERNEL norm_rotate_quantize(const float* x, const float* gamma, const float* sig
     const float* from = x + (size_t)row * width;
     let_next_start();
     fetch_ahead(ahead, ahead_bytes);
+    Rotated rotated(signs, q, scale, qsum, row, width);
+    Floats early = NORM ? rotated.at(gamma) : Floats{};
     wait_for_previous();
     float inverse = 1.0f;
     if (NORM) {
@@ -22,11 +24,11 @@ KERNEL norm_rotate_quantize(const float* x, const float* gamma, const float* sig
         squares = group_sum(squares, scratch);
         inverse = not_finite(squares) ? quiet_nan() : 1.0f / sqrtf(squares / (float)width + eps);
     }
-    Rotated{signs, q, scale, qsum, row, width}.each([=](u32 column, float(&v)[4]) {
+    rotated.each([=](u32 column, float(&v)[4]) {
         Floats four = *(const Floats*)(from + column);
         v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
         if (NORM) {
-            Floats weight = *(const Floats*)(gamma + column);
+            Floats weight = column == Rotated::first() ? early : *(const Floats*)(gamma + column);
             v[0] *= inverse * weight.x, v[1] *= inverse * weight.y, v[2] *= inverse * weight.z, v[3] *= inverse * weight.w;
         }
         if (KEEP) *(Floats*)(y + (size_t)row * width + column) = {v[0], v[1], v[2], v[3]};

@@ -9,6 +9,13 @@ struct Rotated {
     float* scale;
     int* qsum;
     u32 row, width;
+    Floats sign;  // of the thread's first columns
+
+    __device__ Rotated(const float* signs, u32* q, float* scale, int* qsum, u32 row, u32 width)
+        : signs(signs), q(q), scale(scale), qsum(qsum), row(row), width(width), sign(at(signs)) {}
+    // The thread's first columns of a vector that no kernel writes: made before the kernels ahead have ended.
+    __device__ Floats at(const float* constant) const { return *(const Floats*)(constant + min(first(), width - 4)); }
+    __device__ static u32 first() { return blockIdx.x * TILE_N * HADAMARD + 4 * threadIdx.x; }
 
     // Calls values(column, v) for v[4] of each transform.
     template <class F>
@@ -16,16 +23,15 @@ struct Rotated {
         __shared__ Floats exchange[HADAMARD_WARPS * 32];
 #pragma unroll 1
         for (u32 i = 0; i < TILE_N; i++) {
-            u32 column = (blockIdx.x * TILE_N + i) * HADAMARD + 4 * threadIdx.x;
+            u32 column = first() + i * HADAMARD;
             if (column >= width) return;  // all of the block
             float v[4];
             values(column, v);
             if (i) __syncthreads();
-            write(column, v, exchange);
+            write(column, v, i ? *(const Floats*)(signs + column) : sign, exchange);
         }
     }
-    __device__ void write(u32 column, float (&v)[4], Floats* exchange) const {
-        Floats sign = *(const Floats*)(signs + column);
+    __device__ void write(u32 column, float (&v)[4], const Floats& sign, Floats* exchange) const {
         v[0] *= sign.x, v[1] *= sign.y, v[2] *= sign.z, v[3] *= sign.w;
         hadamard(v, exchange);
         u32 largest = neighbours_max_bits<ABLOCK / 4>(largest_bits(v));

@@ -1,4 +1,4 @@
-// argmax_advance by SPLITS groups a row, of which the last to arrive compares what all have found. Shapes as in
+// argmax_advance by SPLITS groups a row, of which the last to arrive compares all candidates. Shapes as in
 // argmax_advance.cl; workspace: u32[rows] of arrivals (zero between launches), then {f32 value, u32 index}[rows * SPLITS].
 #include "greedy.clh"
 

@@ -1,6 +1,6 @@
 // out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t] of the row's own sequence;
 // slot of p = tables[sequence, p / 64] * 64 + p % 64; key/value head = h / (n_heads / n_kv_heads). Rows with position < 0
-// give zeros. Softmax runs online over chunks of CHUNK positions.
+// produce zeros. Softmax runs online over chunks of CHUNK positions.
 // q f32[rows, n_heads * head_dim]; caches: rows of KV (0 f32, 1 f16, 2 int8 with scale); step i32[rows, 4];
 // tables i32[sequences, max_blocks]; out f32[rows, n_heads * head_dim]. Group: one head of one row.
 // Scores: LANES work-items share a key. Values: SLICES sets of work-items take every SLICES-th position each, a

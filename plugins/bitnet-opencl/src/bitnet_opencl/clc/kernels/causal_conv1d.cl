@@ -1,6 +1,6 @@
 // y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the row's own
 // sequence: rows of the step before it, then state[sequence], oldest first, zeros before position 0. Then the state holds the
-// last taps - 1 inputs. Rows with position < 0 give zeros.
+// last taps - 1 inputs. Rows with position < 0 produce zeros.
 // x, y f32[rows, channels]; step i32[rows, 4]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels].
 // Group: TILE_N channels of all rows, which GROUP / TILE_N strips share out; all have read the states before any writes one.
 #define POSITION(t) step[4 * (t) + 1]
@@ -42,7 +42,7 @@ KERNEL causal_conv1d(ARGUMENTS) {
     for (uint t = first; t < end; ++t) {
         const bool last = t + 1 == rows || POSITION(t + 1) < 0 || SEQUENCE(t + 1) != SEQUENCE(t);
         const uint behind = rows_behind(step, t, taps), kept = last && POSITION(t) >= 0 ? taps - 1 : 0;
-        // Oldest first: what is still to be read lies behind what is written.
+        // Oldest first, so that no element is overwritten before it is read.
         for (uint j = 0; j < kept; ++j) STATE(t, j) = INPUT(taps - 2 - j);
     }
 }

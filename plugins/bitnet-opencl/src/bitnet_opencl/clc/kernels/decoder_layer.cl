@@ -1,6 +1,6 @@
 // A decoder layer for one row: norm_matmul (q, k and v), rope_attention, norm_matmul (added to x), norm_matmul_glu,
-// norm_matmul (added to x), by MEMBERS groups that meet four times. Each group has its rows of every matrix; what it will
-// multiply next is on its way to registers while it waits. What others wrote before a meeting is read by instructions that
+// norm_matmul (added to x), by MEMBERS groups that meet four times. Each group has its rows of every matrix; the weights that it
+// multiplies next are prefetched into registers while it waits. Data that others wrote before a meeting is read by instructions that
 // stand behind it.
 // x f32[HIDDEN]; qkv f32[QKV]; step i32[4]; heads f32[QUERIES]; m f32[FFN]; rope, tables and caches as in rope_attention.cl;
 // gamma_*, w_*, s_*: gamma, w and wscale for qkv, for the heads (o), for gate and up, and for m (down).
@@ -36,7 +36,7 @@ INLINE void load_weights(uint4 *word, float *factor, __global const uint4 *w, __
     }
 }
 
-// What the lane's first row of x has been.
+// The lane's first row of x before the product.
 INLINE float old_x(__global const float *x) {
     const uint set = get_local_id(0) / LANES;
     float old = 0;

@@ -1,5 +1,5 @@
-// rms_norm_quantize of x, then matmul_ternary (BLOCK 0) or matmul_ternary_block of what it gives, for a row or two: every group
-// does the norm again, while its weights are on their way. x f32[rows, columns]; gamma f32[columns]; w u8[outs, width / 4];
+// rms_norm_quantize of x, then matmul_ternary (BLOCK 0) or matmul_ternary_block of its codes, for a row or two: every group
+// repeats the norm, while its weights are being loaded. x f32[rows, columns]; gamma f32[columns]; w u8[outs, width / 4];
 // wscale f32[outs] or [outs, ceil(width / BLOCK)]; y f32[rows, y_stride]. columns == COLUMNS, width == WIDTH.
 // Group: TILE_N matrix rows, one row of x.
 #define MOST_ROWS (TILE_N * LANES / GROUP)

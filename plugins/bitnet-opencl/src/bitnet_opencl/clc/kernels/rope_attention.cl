@@ -1,10 +1,10 @@
 // rope_store_kv, then attention of the rotated queries, for rows of different sequences; head_dim == HEAD_DIM <= 8 * LANES.
 // The group that attends to a row's own position stores its key and value first. Rows with position < 0 or slot < 0 store nothing
-// and give zeros. Shapes as in rope_store_kv.cl and attention.cl.
+// and produce zeros. Shapes as in rope_store_kv.cl and attention.cl.
 #include "attend.clh"
 #include "store_row.clh"
 
-// What the norm multiplies a head's elements with; called by all work-items.
+// The factor of a head's norm; called by all work-items.
 INLINE float inverse_of(__global const float *head, uint lane, float eps, __local float *scratch) {
 #if QKNORM
     const float8 x = head_values(head, lane);

@@ -1,4 +1,4 @@
-// ids[l, i], values[l, i] = the k largest logits of row l in falling order, equal ones by rising index, among the allowed ones
+// ids[l, i], values[l, i] = the k largest logits of row l in descending order, equal ones by ascending index, among the allowed ones
 // where MASK is 1 (-1 and -Inf fill the rest); NaN counts as the largest. total[l] = (m, log(sum exp(logit - m))) over all
 // allowed logits, m their largest; NaN if one is NaN.
 // logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows, 2];

@@ -2,7 +2,7 @@
 // out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p], p = 0..position[t], with a running maximum over spans of SPAN
 // positions (flash attention, Dao et al. 2022). A group takes TILE_T rows of the step and TILE_N query heads of one key/value
 // head; each warp 16 rows of one head. Keys and values come in by asynchronous copies, a span ahead.
-// q and the weights are f32: each is the sum of two f16 (22 bits), multiplied one after the other, so that f16 products lose
+// q and the weights are f32: each is the sum of two f16 (22 bits), multiplied in order, so that f16 products lose
 // nothing that f32 would keep. |q| * scale must stay below 45,000, else the row becomes NaN.
 // Rows of a tile that belong to one sequence are done together, sequence after sequence. Shapes as in attention.cl.
 #include "tensor.clh"

@@ -2,7 +2,7 @@
 // integers. TILE_N matrix rows x TILE_T rows of q per group, a warp takes 32 matrix rows x SPAN_T rows of q. A lane (g, t)
 // holds words 2t and 2t + 1 of the 128-blocks of rows g, g + 8, ...: plane s of them is its part of the A fragment for
 // columns 32s..32s+31, in an order of columns that q's fragments share. q goes through local memory, a 128-block at a time,
-// while the next one is on its way. Shapes as in matmul_ternary.cl.
+// while the next one is loaded. Shapes as in matmul_ternary.cl.
 #define WARPS_N (TILE_N / 32)
 #define WARPS_T (GROUP / 32 / WARPS_N)
 #define SPAN_T (TILE_T / WARPS_T)

@@ -53,7 +53,7 @@ __device__ inline void matrix_tile(const Words* w, const float* wscale, const Wo
         __syncthreads();
         if (b + 1 < blocks) columns.load(b + 1);
 #pragma unroll 1
-        for (int s = 0; s < 4; s++) {  // one copy of what follows is long enough
+        for (int s = 0; s < 4; s++) {  // not unrolled: one copy of the body is long enough
             u32 in[T_TILES][PART];
 #pragma unroll
             for (int i = 0; i < T_TILES * PART; i++)

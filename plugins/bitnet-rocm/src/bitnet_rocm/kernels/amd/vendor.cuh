@@ -1,5 +1,5 @@
-// AMD's words for what the portable kernels ask for; hipRTC knows threadIdx, __shared__, expf and the like by itself.
-// HIP's second bound is another one: waves of a SIMD.
+// AMD's definitions of the primitives of the portable kernels; hipRTC knows threadIdx, __shared__, expf and the like by itself.
+// HIP's second launch bound differs: it counts waves per SIMD.
 #define KERNEL_RESIDENT(blocks) KERNEL
 typedef u32 FourWords __attribute__((ext_vector_type(4)));
 
@@ -32,7 +32,7 @@ template <int I>
 __device__ inline float signed_byte(u32 word) {
     return (float)(signed char)(word >> 8 * I);
 }
-// One more at a counter that blocks share; what it was before. Each thread settles what it wrote, and before it reads others'.
+// Increment a counter shared by blocks and return its old value, with a fence before and after it in every thread.
 __device__ inline u32 arrive(u32* counter) { return atomicAdd(counter, 1u); }
 __device__ inline void settle() { __threadfence(); }
 // To nearest, ties to even; 0 for NaN.

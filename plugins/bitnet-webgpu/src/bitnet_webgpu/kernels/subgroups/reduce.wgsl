@@ -29,7 +29,7 @@ fn near_max(value: u32) -> u32 {
 
 fn group_sum_max(value: f32, most: u32, thread: u32) -> Found {
     let near = vec2<u32>(bitcast<u32>(near_sum(value, NEAR)), near_max(most));
-    workgroupBarrier(); // what the last call left has been read
+    workgroupBarrier(); // wait until the last call's results have been read
     if (thread % NEAR == 0u) { gathered[thread / NEAR] = near; }
     workgroupBarrier();
     var found = Found(0.0, 0u);

@@ -1,0 +1,61 @@
+"""Every variant that tuning chooses has a SPIR-V file, for all kinds of devices with and without their abilities.
+
+A kernel or variant that only some GPUs use would otherwise fail on their owners' machines alone.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.testing.launches import tuning_queries
+from bitnet_vulkan.compile import KERNELS, source_of
+from bitnet_vulkan.describe import offered
+from bitnet_vulkan.tuning import candidate_tunings
+
+
+def devices() -> list[DeviceInfo]:
+    """Return a device for each combination of kind and abilities."""
+    found = []
+    for kind, subgroups, dot, matrix in product(
+        (DeviceType.SOFTWARE, DeviceType.INTEGRATED, DeviceType.GPU), (0, 8, 32, 64), (0, 1), (0, 1)
+    ):
+        if matrix and subgroups != 32:
+            continue
+        able = {
+            "dot": dot,
+            "subgroups": subgroups,
+            "matrix": matrix,
+            "half-matrix": matrix,
+            "import": 0,
+            "resident": 132 if subgroups else 0,
+        }
+        extra = {**able, "shared_memory": 49152}
+        found.append(DeviceInfo("vulkan", 0, "x", kind, kernels=offered("kernels", able), extra=extra))
+    return found
+
+
+def chosen_files(info: DeviceInfo) -> set[Path]:
+    """Return the SPIR-V files of all tunings of the launches that the device runs."""
+    found = set()
+    for query in tuning_queries(info):
+        try:
+            tunings = candidate_tunings(query)
+        except UnsupportedError:
+            continue
+        found |= {source_of(tuning.source(query.spec.name), info) for tuning in tunings}
+    return found
+
+
+@pytest.mark.parametrize("info", devices(), ids=lambda info: f"{info.type.value}-{info.extra['subgroups']}")
+def test_every_variant_has_its_spirv_file(info: DeviceInfo) -> None:
+    assert chosen_files(info)
+
+
+def test_every_spirv_file_is_chosen_by_some_device() -> None:
+    """So that the launches above reach all variants, and no file is left behind."""
+    chosen = set().union(*(chosen_files(info) for info in devices()))
+    assert chosen == set(KERNELS.glob("*.spv"))
