@@ -276,6 +276,7 @@ def page(session: nox.Session) -> None:
     [
         nox.param(("openai>=2", "langchain-openai>=1"), "openai or webui or langchain", id="openai"),
         nox.param(("llama-index-llms-openai-like>=0.5",), "llamaindex", id="llamaindex"),
+        nox.param(("anthropic>=0.80", "ollama>=0.6"), "test_anthropic or test_ollama", id="others"),
     ],
 )
 def clients(session: nox.Session, packages: tuple[str, ...], tests: str) -> None:
@@ -302,3 +303,5 @@ def deploy(session: nox.Session) -> None:
     text = (ROOT / "deploy" / "bitnet.service").read_text()
     unit.write_text(text.replace("/opt/bitnet/bin/bitnet", shutil.which("true") or "/bin/true"))  # which must exist
     session.run("systemd-analyze", "verify", "--man=no", str(unit), external=True)
+    # 39 is an exposure of 3.9; without PrivateDevices and its like, which a GPU cannot have
+    session.run("systemd-analyze", "security", "--offline=true", "--threshold=39", str(unit), external=True)

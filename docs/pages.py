@@ -91,8 +91,15 @@ def _quoted(backend: str) -> set[str]:
 
 def models() -> str:
     """The table of known models."""
-    rows = [(f"{f.name} ({f.publisher})", f.sizes, f.licence, f.forms, f.does) for f in families()]
-    return table(("family", "sizes", "licence", "forms", "what bitnet does"), *rows)
+    head = ("family", "sizes", "licence", "forms", "what bitnet does", "get and run", "tested with")
+    rows = [
+        (
+            *(f"{f.name} ({f.publisher})", f.sizes, f.licence, f.forms, f.does),
+            *(f"`{f.command}`" if f.command else "-", f.tested),
+        )
+        for f in families()
+    ]
+    return table(head, *rows)
 
 
 _PARTS = {

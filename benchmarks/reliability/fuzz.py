@@ -19,7 +19,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from bitnet_core.formats.gguf.container import GGUFFile
+from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.names import matrices, tables, vectors
 from bitnet_core.formats.open import open_model
 from bitnet_core.receipt import verify_receipt
@@ -36,6 +40,12 @@ KEPT = Path("build") / "fuzz"
 SLOWEST = 10.0
 """Limit of one case, in seconds of processor time."""
 EDGES = (0, 1, 2, 255, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
+SCALARS: tuple[Any, ...] = (True, -1, 0, 1 << 40, 0.5, float("inf"), "", "x")
+VALUES: tuple[Any, ...] = (*SCALARS, None, "\ud800", "a\udfffb", [], [1], ["x"], {}, {"a": 1})
+ARRAYS: tuple[Any, ...] = (
+    *(["a", "b"], ["x"], np.array([1, 2], np.int32), np.zeros(0, np.int32)),
+    *(np.array([0.5, np.nan], np.float32), np.array([True, False])),
+)
 TOKENS = (
     b"{{", b"}}", b"{%", b"%}", b"for i in range(99999)", b"endfor", b"|join(", b"|replace('','xxxx')", b"~", b"//",
     b"if", b"endif", b"set x =", b"messages", b".split(", b"[::-1]", b'"', b"null", b"-1", b"1e999", b"[[", b"{}",
@@ -109,6 +119,48 @@ def of_folder(path: Path) -> Callable[[random.Random, Path], Path]:
     return case
 
 
+def of_keys(path: Path) -> Callable[[random.Random, Path], Path]:
+    """Write the GGUF file again with values of other types in a few of its keys."""
+    file = GGUFFile(path)
+
+    def case(draw: random.Random, folder: Path) -> Path:
+        keys = dict(file.metadata)
+        for key in draw.sample(sorted(keys), draw.choice((1, 1, 2))):
+            keys[key] = draw.choice((*SCALARS, *ARRAYS))
+        with GGUFWriter(folder / path.name) as writer:
+            for key, value in keys.items():
+                writer.metadata(key, value)
+            for tensor in file.tensors.values():
+                writer.tensor(tensor.name, tensor.shape, tensor.type.name, tensor.nbytes)
+            for tensor in file.tensors.values():
+                writer.write(tensor.name, [file.data(tensor)])
+        return folder / path.name
+
+    return case
+
+
+def of_values(path: Path) -> Callable[[random.Random, Path], Path]:
+    """Write the folder again with values of other types in one of its JSON files."""
+    parts = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+
+    def case(draw: random.Random, folder: Path) -> Path:
+        for name, content in parts.items():
+            (folder / name).write_bytes(content)
+        name = draw.choice(sorted(name for name in parts if name.endswith(".json")))
+        document = json.loads(parts[name])
+        node = document
+        while isinstance(node, dict | list) and node:
+            key = draw.choice(sorted(node)) if isinstance(node, dict) else draw.randrange(len(node))
+            if not isinstance(node[key], dict | list) or not node[key] or draw.random() < 0.4:
+                node[key] = draw.choice(VALUES)
+                break
+            node = node[key]
+        (folder / name).write_text(json.dumps(document))
+        return folder
+
+    return case
+
+
 def of_text(content: bytes, name: str) -> Callable[[random.Random, Path], Path]:
     def case(draw: random.Random, folder: Path) -> Path:
         (folder / name).write_bytes(mutated(draw, content))
@@ -132,8 +184,10 @@ def targets() -> dict[str, tuple[Callable[[random.Random, Path], Path], Callable
     found: dict[str, tuple[Callable[[random.Random, Path], Path], Callable[[Path], object], int]] = {}
     for path in sorted(GOLDEN.glob("*/*.gguf")):
         found[f"{path.parent.name}/{path.name}"] = of_file(path), read_model, 8
+        found[f"{path.parent.name}/{path.name}, types"] = of_keys(path), read_model, 4
     for path in sorted(GOLDEN.glob("*/*/config.json")):
         found[f"{path.parent.parent.name}/{path.parent.name}"] = of_folder(path.parent), read_model, 4
+        found[f"{path.parent.parent.name}/{path.parent.name}, types"] = of_values(path.parent), read_model, 4
     shipped = (Path(str(files("bitnet_core"))) / "data" / "stories.gguf").read_bytes()
     found["stories.gguf"] = of_text(shipped, "stories.gguf"), read_model, 1
     found["template"] = of_text(BITNET_TEMPLATE.encode(), "template"), render, 2

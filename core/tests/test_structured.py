@@ -10,7 +10,8 @@ from typing import Any
 
 import bitnet_core
 import pytest
-from bitnet_core.structured import MAX_GRAMMAR, grammar_of
+from bitnet_core.schema_keywords import relaxed
+from bitnet_core.structured import MAX_GRAMMAR, grammar_of, json_grammar
 from bitnet_hal.errors import UsageError
 
 SCHEMA: dict[str, Any] = {
@@ -118,3 +119,62 @@ def test_the_library_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with bitnet_core.load(None, "numpy") as loaded, pytest.raises(UsageError, match="pip install llguidance"):
         loaded.generate("Once", response_format={"type": "json_object"})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": False}, "required": ["a"]},
+        False,
+    ],
+)
+def test_a_grammar_that_cannot_continue_is_refused_before_any_step(model: bitnet_core.Model, schema: Any) -> None:
+    for _ in range(2):  # the second time from the kept refusals
+        with pytest.raises(UsageError, match="cannot be used"):
+            model.grammars.constraint(json_grammar(schema))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"enum": [1]}, "minItems": 2000, "maxItems": 2001},  # masks that take long
+        {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(600)}},  # fails after its brace
+    ],
+)
+def test_a_schema_that_costs_too_much_is_refused_wherever_it_stands(schema: Any) -> None:
+    inner = {"properties": {"a": {"type": "string"}, "b": {"anyOf": [{"type": "null"}, schema]}}, "type": "object"}
+    for whole in (schema, inner):
+        with pytest.raises(UsageError, match="cannot be used"):
+            json_grammar(whole)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        {"type": "array", "items": {"enum": [1]}, "uniqueItems": False, "maxItems": 1000},
+        {"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"enum": [1]}},
+        {"type": "string", "format": "password"},
+        {"type": "array", "minContains": 2},
+        {"unevaluatedProperties": True, "dependentRequired": {}, "$schema": "https://example.com/draft"},
+        {"type": "object", "properties": {"a": {"not": {}}, "b": {"not": False}, "c": {"if": {"type": "null"}}}},
+    ],
+)
+def test_keywords_that_change_nothing_are_no_obstacle(model: bitnet_core.Model, schema: Any) -> None:
+    model.grammars.constraint(json_grammar(schema))
+
+
+def test_a_relaxed_schema_keeps_what_is_supported() -> None:
+    part = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "contains": {"const": 1}}
+    schema = {
+        "properties": {"a": part, "uniqueItems": {"pattern": "(?=x)y", "maxLength": 3}},
+        "oneOf": [{"required": ["a"]}, {"required": ["uniqueItems"]}],
+        "default": {"uniqueItems": True},
+    }
+    found, dropped = relaxed(schema)
+    assert found == {
+        "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "uniqueItems": {"maxLength": 3}},
+        "anyOf": [{"required": ["a"]}, {"required": ["uniqueItems"]}],
+        "default": {"uniqueItems": True},
+    }
+    assert dropped == ["uniqueItems", "contains", "pattern", "oneOf"]

@@ -11,7 +11,7 @@ PORTABLE = "bitnet_rocm/kernels/portable"
 
 
 class PortableKernels(BuildHookInterface):  # type: ignore[type-arg]  # of any builder
-    """Folder of the kernels in a checkout, where an editable install finds them."""
+    """Copy of bitnet-cuda's portable kernels in the wheel; an editable install uses those of the checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Prepare each build. Raises FileNotFoundError if the kernels, which a wheel needs, are missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -12,54 +13,72 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from bitnet_hal.errors import UsageError, short
 
-from bitnet_core import json_limits
+from bitnet_core import gbnf, json_limits
 from bitnet_core.engine.sampling.constraint import Mask
+from bitnet_core.schema_keywords import costly, without_noops
 from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import llguidance
 
-MAX_GRAMMAR: Final = 64 << 10  # characters of a schema, an expression or a grammar
+MAX_GRAMMAR: Final = 256 << 10  # characters of a schema, an expression or a grammar
 MAX_DEPTH: Final = 64  # nesting levels of objects and lists
 _KEPT: Final = 64  # compiled grammars kept
+_REFUSALS_KEPT: Final = 1024  # grammars whose refusals are kept
+_STEP_ITEMS: Final = 2000  # parser items of a mask, about 10 ms: all requests wait for a mask
+_PROBED: Final = 4  # masks that are computed before a request starts
 
-_JSON: Final[Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+JSON_STYLE: Final[Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """White space is fixed, because small models may emit it for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """A grammar. text: a JSON schema, a regular expression (Rust's syntax), or a grammar in llguidance's dialect of
-    Lark."""
+    Lark. probes: beginnings of outputs, whose next masks are computed before a request starts."""
 
     kind: Literal["json", "regex", "lark"]
     text: str
+    probes: tuple[str, ...] = ("",)
 
     def __post_init__(self) -> None:
         if len(self.text) > MAX_GRAMMAR:
             raise UsageError(f"a grammar has {len(self.text)} characters; the limit is {MAX_GRAMMAR}")
 
+    @property
+    def digest(self) -> bytes:
+        """A hash of the grammar."""
+        return hashlib.sha256(repr((self.kind, self.text, self.probes)).encode()).digest()
+
 
 def json_grammar(schema: Any) -> Grammar:
     """Return the grammar of a JSON schema with its objects closed (see `schemas.closed`). Raises UsageError if the
     schema is not an object, or too deep."""
+    if reason := costly(checked := checked_schema(schema)):
+        raise UsageError(f"the JSON schema cannot be used: {reason}")
+    try:
+        return Grammar("json", json.dumps(checked))
+    except (TypeError, ValueError) as exc:  # Python objects, or a value that contains itself
+        raise UsageError(f"the JSON schema is not valid JSON: {exc}") from exc
+
+
+def checked_schema(schema: Any) -> Any:
+    """Return a JSON schema with its objects closed and without no-ops. Raises UsageError if it is not an object, or too
+    deep."""
     if not isinstance(schema, Mapping | bool):
         raise UsageError("a JSON schema must be an object")
     if problem := json_limits.exceeds_limits(schema, MAX_DEPTH, MAX_GRAMMAR):
         raise UsageError(f"the parts of the JSON schema {problem}")
-    try:
-        return Grammar("json", json.dumps(closed(schema)))
-    except (TypeError, ValueError) as exc:  # Python objects, or a value that contains itself
-        raise UsageError(f"the JSON schema is not valid JSON: {exc}") from exc
+    return {} if schema is True else closed(without_noops(schema))
 
 
 def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
     """Return the grammar for OpenAI's response_format, None for plain text.
 
     {"type": "text"}, {"type": "json_object"} (with "schema" as in llama.cpp), {"type": "json_schema", "json_schema":
-    {"schema": ...}}, {"type": "regex", "regex": ...}, {"type": "grammar", "grammar": ...}. Raises UsageError for
-    anything else.
+    {"schema": ...}}, {"type": "regex", "regex": ...}, {"type": "grammar", "grammar": ...} (Lark, or llama.cpp's
+    GBNF). Raises UsageError for anything else.
     """
     if response_format is None:
         return None
@@ -78,7 +97,8 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
     if kind == "regex" and isinstance(response_format.get("regex"), str):
         return Grammar("regex", response_format["regex"])
     if kind == "grammar" and isinstance(response_format.get("grammar"), str):
-        return Grammar("lark", response_format["grammar"])
+        text = response_format["grammar"]
+        return Grammar("lark", gbnf.lark(text) if gbnf.is_gbnf(text) else text)
     raise UsageError(
         "response_format must be of type text, json_object, json_schema, regex (with regex) or grammar (with grammar), "
         f"not {str(kind)[:40]!r}"
@@ -100,36 +120,65 @@ class Grammars:
         words = llguidance.TokenizerWrapper(_Words(tokenizer, vocab))
         self._tokens = llguidance.LLTokenizer(words, n_vocab=vocab, eos_token=sorted(tokenizer.eos_ids) or None)
         self._made: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
+        self._refused: OrderedDict[bytes, str] = OrderedDict()  # by Grammar.digest
         self._lock = Lock()
 
     def constraint(self, grammar: Grammar) -> MatcherConstraint:
         """Build the constraint of one request."""
         with self._lock:
-            matcher = self._made.pop(grammar, None)
+            matcher, refusal = self._made.pop(grammar, None), self._refused.get(grammar.digest)
+        if refusal is not None:
+            raise UsageError(refusal)
         if matcher is None:
-            matcher = self._compiled(grammar)
+            matcher = self._checked(grammar)
         with self._lock:
             self._made[grammar] = matcher
             if len(self._made) > _KEPT:
                 self._made.popitem(last=False)
         return MatcherConstraint(matcher.deep_copy())
 
+    def _checked(self, grammar: Grammar) -> llguidance.LLMatcher:
+        """Compile a grammar and compute its first masks; a refusal is kept, so that it costs nothing when repeated."""
+        try:
+            matcher = self._compiled(grammar)
+            for text in grammar.probes:
+                self._probe(matcher.deep_copy(), text)
+        except UsageError as exc:
+            with self._lock:
+                self._refused[grammar.digest] = str(exc)
+                if len(self._refused) > _REFUSALS_KEPT:
+                    self._refused.popitem(last=False)
+            raise
+        return matcher
+
     def _compiled(self, grammar: Grammar) -> llguidance.LLMatcher:
         make = self._library.LLMatcher
         try:
             if grammar.kind == "json":
-                text = make.grammar_from_json_schema(grammar.text, overrides=_JSON)
+                text = make.grammar_from_json_schema(grammar.text, overrides=JSON_STYLE)
             else:
                 text = {"regex": make.grammar_from_regex, "lark": make.grammar_from_lark}[grammar.kind](grammar.text)
         except ValueError as exc:
             raise UsageError(f"the grammar cannot be used: {exc}") from exc
-        limits = self._library.LLParserLimits(verbose_errors=False)
-        matcher = make(self._tokens, text, log_level=0, limits=limits)
-        # a grammar that explodes does so here, before the request starts, not in a step that all requests share
-        matcher.compute_bitmask()
-        if matcher.is_error():
-            raise UsageError(f"the grammar cannot be used: {matcher.get_error().strip()[:500]}")
-        return matcher
+        limits = self._library.LLParserLimits(verbose_errors=False, step_max_items=_STEP_ITEMS)
+        return make(self._tokens, text, log_level=0, limits=limits)
+
+    def _probe(self, matcher: llguidance.LLMatcher, text: str) -> None:
+        """Compute the masks that follow a text. A grammar that explodes does so here, and not in a step that all
+        requests share. Raises UsageError."""
+        for token in self._tokens.tokenize_str(text):
+            matcher.consume_token(token)
+        for _ in range(_PROBED):
+            mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+            allowed = np.flatnonzero(np.unpackbits(mask, bitorder="little"))
+            if len(allowed) and not matcher.is_stopped():
+                matcher.consume_token(int(allowed[0]))
+            if matcher.is_error():
+                raise UsageError(f"the grammar cannot be used: {matcher.get_error().strip()[:500]}")
+            if matcher.is_stopped():
+                return
+            if not len(allowed):
+                raise UsageError("the grammar cannot be used: no text conforms to it")
 
 
 class MatcherConstraint:

@@ -1,7 +1,8 @@
-"""Tiny models of every kind, written with the product's own writer."""
+"""Tiny models of every kind, written with the product's own writer; helpers of this folder are importable by name."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from bitnet_core.formats.gguf.types import BY_NAME
 from bitnet_core.formats.gguf.writer import GGUFWriter
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 GOLDEN = Path(__file__).parent / "golden.npz"
 
@@ -51,17 +54,19 @@ def i2_s_bytes(values: np.ndarray, scale: float) -> np.ndarray:
     return np.concatenate([codes.reshape(-1), np.array([scale], "<f4").view(np.uint8), np.zeros(28, np.uint8)])
 
 
-def tiny_model(arch: str = "bitnet-b1.58", layers: int = 2, seed: int = 0, sub_norms: bool = True) -> TinyModel:
-    """Build a model: hidden 128, ffn 256, 2 heads of 64, 1 kv head, 64 tokens, I2_S layout A."""
+def tiny_model(
+    arch: str = "bitnet-b1.58", layers: int = 2, seed: int = 0, sub_norms: bool = True, hidden: int = 128
+) -> TinyModel:
+    """Build a model: hidden 128, ffn 256, heads of 64 (one for keys and values), 64 tokens, I2_S layout A."""
     rng = np.random.default_rng(seed)
     keys: dict[str, Any] = {
         "general.architecture": arch,
         "general.name": "tiny",
         f"{arch}.context_length": 64,
-        f"{arch}.embedding_length": 128,
+        f"{arch}.embedding_length": hidden,
         f"{arch}.block_count": layers,
         f"{arch}.feed_forward_length": 256,
-        f"{arch}.attention.head_count": 2,
+        f"{arch}.attention.head_count": hidden // 64,
         f"{arch}.attention.head_count_kv": 1,
         f"{arch}.attention.layer_norm_rms_epsilon": 1e-5,
         f"{arch}.rope.freq_base": 10000.0,
@@ -72,19 +77,19 @@ def tiny_model(arch: str = "bitnet-b1.58", layers: int = 2, seed: int = 0, sub_n
         "tokenizer.ggml.merges": ["t 1", "t 2"],
     }
     model = TinyModel(keys)
-    model.add("token_embd.weight", rng.standard_normal((64, 128)).astype("<f2"), "F16")
-    model.add("output_norm.weight", np.ones(128, "<f4"), "F32")
-    widths = {"attn_norm": 128, "ffn_norm": 128}
+    model.add("token_embd.weight", rng.standard_normal((64, hidden)).astype("<f2"), "F16")
+    model.add("output_norm.weight", np.ones(hidden, "<f4"), "F32")
+    widths = {"attn_norm": hidden, "ffn_norm": hidden}
     if sub_norms:
-        widths |= {"attn_sub_norm": 128, "ffn_sub_norm": 256}
+        widths |= {"attn_sub_norm": hidden, "ffn_sub_norm": 256}
     shapes = {
-        "attn_q": (128, 128),
-        "attn_k": (64, 128),
-        "attn_v": (64, 128),
-        "attn_output": (128, 128),
-        "ffn_gate": (256, 128),
-        "ffn_up": (256, 128),
-        "ffn_down": (128, 256),
+        "attn_q": (hidden, hidden),
+        "attn_k": (64, hidden),
+        "attn_v": (64, hidden),
+        "attn_output": (hidden, hidden),
+        "ffn_gate": (256, hidden),
+        "ffn_up": (256, hidden),
+        "ffn_down": (hidden, 256),
     }
     for i in range(layers):
         for name, width in widths.items():

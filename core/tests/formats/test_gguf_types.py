@@ -39,6 +39,8 @@ def padded(nbytes: int) -> int:
         (142, N // 128 * 34, "PQ2_0"),
         (143, N // 128 * 28, "PTQ1_0"),
         (41, N // 128 * 18, "Q1_0"),
+        (42, N // 256 * 42, "STQ1_0"),
+        (43, N // 256 * 42, "STQ1_0"),
         (134, ROWS * 2 + N // 64 * 13, "IQ1_BN"),
         (135, ROWS * 4 + N // 4, "IQ2_BN"),
         (335, ROWS * 4 + N // 4, "IQ2_BN_R4"),
@@ -61,7 +63,11 @@ def test_ids_that_several_types_share(type_id: int, nbytes: int, name: str) -> N
         (142, N // 256 * 66, "ik_llama.cpp"),
         (143, N // 256 * 54, "ik_llama.cpp"),
         (36, N // 32 * 18, "removed"),
-        (39, N // 32 * 17, "4-bit"),
+        (33, N // 32 * 18, "removed"),
+        (37, N // 32 * 18, "removed"),
+        (37, N, "intermediate results"),
+        (26, N * 4, "plain integers"),
+        (28, N * 8, "64-bit floats"),
     ],
 )
 def test_types_that_are_refused_by_name(tmp_path: Path, make_tiny: Make, type_id: int, nbytes: int, words: str) -> None:
@@ -84,7 +90,7 @@ def test_types_that_are_refused_by_name(tmp_path: Path, make_tiny: Make, type_id
 @pytest.mark.parametrize(
     ("type_id", "shape", "span", "reason"),
     [
-        (13, (1, 256), 999, "type Q5_K"),
+        (13, (1, 256), 99, "needs 176 bytes as Q5_K but has 99"),
         (999, (1, 256), 999, "unknown type id 999"),
         (-1, (1, 256), 999, "unknown type id -1"),
         (0, (2, 256), 2047, "needs 2048 bytes as F32 but has 2047"),

@@ -14,7 +14,7 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import hf_packed
 from bitnet_core.formats.ternary.codes import pack, unpack
 from bitnet_hal.errors import StrictModeError
-from safetensors.numpy import save, save_file
+from safetensors.numpy import load_file, save, save_file
 
 HIDDEN, FFN, VOCAB = 64, 96, 32
 LINEARS = {
@@ -218,7 +218,12 @@ Q = "model.layers.0.self_attn.q_proj."
     ("spoil", "message"),
     [
         (change(model_type="mistral"), "model_type 'mistral'"),
-        (change(model_type="llama", quantization_config=None), "not a 1.58-bit model"),
+        (change(model_type="llama", quantization_config=None), "not a ternary model"),
+        (change(model_type="minicpm"), "supported as a GGUF file alone: use the model's GGUF file"),
+        (change(model_type="hunyuan_v1_dense"), "normalizes queries and keys after RoPE"),
+        (change(model_type="qwen3_5"), r"use the model's GGUF file \(Q2_0, PQ2_0, PTQ1_0 or Q1_0\)"),
+        (change(model_type="prism_hadamard_qwen35"), r"rotated.*use the model's GGUF file \(PQ2_0 or PTQ1_0\)"),
+        (change(model_type="\ud800"), "half a character"),
         (change(quantization_config={"quant_method": "gptq"}), "gptq"),
         (change(quantization_config={"use_rms_norm": True}), "use_rms_norm"),
         (change(quantization_config={"modules_to_not_convert": ["lm_head", "x_proj"]}), "x_proj"),
@@ -318,3 +323,101 @@ def test_reads_what_the_public_library_writes(tmp_path: Path) -> None:
     tensors = read_safetensors(FileBytes(tmp_path / "a.safetensors", 8))
     assert {name: t.shape for name, t in tensors.items()} == {name: a.shape for name, a in arrays.items()}
     assert all(t.data.tobytes() == arrays[name].tobytes() for name, t in tensors.items())
+
+
+def test_a_template_file_wins_over_the_one_in_the_configuration(tmp_path: Path) -> None:
+    """The order of transformers (tokenization_utils_base.py)."""
+    path = Folder().write(tmp_path / "m")
+    assert open_model(path).tokenizer["tokenizer_config"]["chat_template"] == "x"
+    (path / "chat_template.jinja").write_text("new")
+    assert open_model(path).tokenizer["tokenizer_config"]["chat_template"] == "new"
+    (path / "additional_chat_templates").mkdir()
+    (path / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
+    assert open_model(path).tokenizer["tokenizer_config"]["chat_template"] == "new"
+    (path / "additional_chat_templates" / "default.jinja").write_text("newest")
+    assert open_model(path).tokenizer["tokenizer_config"]["chat_template"] == "newest"
+
+
+def test_rope_scaling_wins_over_rope_parameters(tmp_path: Path) -> None:
+    """The order of transformers (convert_rope_params_to_dict)."""
+    folder = Folder()
+    folder.config["rope_parameters"] = {"rope_type": "default", "rope_theta": 7.0}
+    assert open_model(folder.write(tmp_path / "m")).config.rope_theta == 7.0
+    folder.config["rope_scaling"] = {"rope_type": "linear", "factor": 4.0}
+    config = open_model(folder.write(tmp_path / "m")).config
+    assert (config.rope_scaling, config.rope_factor, config.rope_theta) == ("linear", 4.0, 500000.0)
+
+
+def test_ends_of_text_are_those_of_generation_config_first(tmp_path: Path) -> None:
+    folder = Folder()
+    folder.config["eos_token_id"] = 7
+    path = folder.write(tmp_path / "m")
+    assert open_model(path).tokenizer["generation_config"]["eos_token_id"] == [1, 2]
+    (path / "generation_config.json").unlink()
+    assert open_model(path).tokenizer["generation_config"]["eos_token_id"] == 7
+
+
+def test_a_llama_folder_of_ternary_floats_runs(tmp_path: Path) -> None:
+    """TriLM's unpacked folders: no quantization_config, and floats that are ternary with one scale a row."""
+    folder = Folder(sub_norms=None)
+    folder.config.update(model_type="llama", hidden_act="silu", quantization_config=None)
+    for name in LINEARS:
+        scales = np.linspace(0.01, 0.02, len(folder.masters[name]), dtype=np.float32).astype(np.float16)
+        signs = np.sign(np.rint(folder.masters[name] * 20)).astype(np.float16)
+        folder.tensors[f"model.layers.0.{name}.weight"] = signs * scales[:, None]
+    source = open_model(folder.write(tmp_path / "m"), strict=True)
+    assert source.config.arch == "llama"
+    assert source.format == "Hugging Face safetensors, F16 that are ternary in groups"
+    weight = source.ternary("blk.0.ffn_down")
+    assert weight.scale_kind == "row"
+    stored = folder.tensors["model.layers.0.mlp.down_proj.weight"].astype(np.float32)
+    assert ((unpack(weight.codes, 96).astype(np.float32) - 1) * weight.scales[:, None] == stored).all()
+
+
+@pytest.mark.parametrize("name", ["onnx/model_q2f16.onnx", "model.onnx"])
+def test_onnx_is_named(tmp_path: Path, name: str) -> None:
+    path = Folder().write(tmp_path / "m")
+    (path / "model.safetensors").unlink()
+    (path / name).parent.mkdir(exist_ok=True)
+    (path / name).write_bytes(b"\x08\x07")
+    for what in (path, path / name):
+        with pytest.raises(ModelError, match=r"ONNX.*MatMulNBits.*GGUF file"):
+            open_model(what)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "generation_config.json"])
+def test_lone_surrogates_are_one_clear_error(tmp_path: Path, file: str) -> None:
+    path = Folder().write(tmp_path / "m")
+    content = json.loads((path / file).read_text()) | {"bos_token": "\ud800"}
+    (path / file).write_text(json.dumps(content))
+    with pytest.raises(ModelError, match=r"half a character \(a lone surrogate, such as \\ud800\)"):
+        _ = open_model(path).tokenizer
+    (path / file).write_text(json.dumps(content | {"bos_token": "\U0001f642"}))
+    _ = open_model(path).tokenizer
+
+
+def test_an_mlx_folder_in_one_bit(tmp_path: Path) -> None:
+    """Bonsai's: the golden MLX folder with binary packs of the same shapes."""
+    golden = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied" / "mlx"
+    path = tmp_path / "m"
+    path.mkdir()
+    for file in golden.iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((golden / "config.json").read_text())
+    config["quantization"] = config["quantization_config"] = {"group_size": 128, "bits": 1}
+    (path / "config.json").write_text(json.dumps(config))
+    rng, tensors = np.random.default_rng(0), load_file(golden / "model.safetensors")
+    for name, words in list(tensors.items()):
+        if words.dtype == np.uint32:
+            rows, count = words.shape
+            tensors[name] = rng.integers(0, 1 << 32, (rows, count // 2), dtype=np.uint32)
+            stem = name.removesuffix(".weight")
+            scales = np.full((rows, count * 16 // 128), 0.25, np.float16)
+            tensors[f"{stem}.scales"], tensors[f"{stem}.biases"] = scales, -scales / 2
+    save_file(tensors, path / "model.safetensors")
+    source = open_model(path)
+    assert source.format == "MLX safetensors, binary 1-bit packs"
+    weight = source.ternary("blk.0.attn_q")
+    words = tensors["model.layers.0.self_attn.q_proj.weight"].view(np.uint8)
+    assert (unpack(weight.codes, weight.columns) == 2 * np.unpackbits(words, axis=1, bitorder="little")).all()
+    assert set(weight.scales.reshape(-1).tolist()) == {0.125}

@@ -76,7 +76,11 @@ def signs() -> np.ndarray:
         ("prism.hadamard.inverse_weight_names", GONE, "inverse_weight_names lacks 'token_embd.weight'"),
         ("prism.hadamard.gdn_v_grouped", 1, "gdn_v_grouped' is 1, not true or false"),
         ("prism.hadamard.output_axis", "x", "'prism.hadamard.output_axis' is unknown"),
-        ("qwen35.nextn_predict_layers", 1, "'qwen35.nextn_predict_layers' is not supported"),
+        ("qwen35.nextn_predict_layers", 1, "layer 1 has no tensors blk.1.nextn.*"),
+        ("qwen35.nextn_predict_layers", 2, "nextn_predict_layers 2 leaves no layer of the 2"),
+        ("qwen35.nextn_predict_layers", "1", "nextn_predict_layers' is '1', not a whole number from 0"),
+        ("qwen35.unheard_of", 1, "'qwen35.unheard_of' is not supported, and may change the model"),
+        ("qwen35.expert_count", 8, "'qwen35.expert_count' is not supported"),
         ("qwen35.attention.sliding_window", 9, "'qwen35.attention.sliding_window' is not supported"),
         ("qwen35.rope.scaling.factor", 4.0, "'qwen35.rope.scaling.factor' is not supported"),
         ("qwen35.rope.dimension_count", 15, "rope.dimension_count 15 is odd"),
@@ -105,6 +109,19 @@ def test_keys_that_are_refused(tmp_path: Path, key: str, value: Any, words: str)
             keys[key] = value
 
     assert words in message(rewritten(tmp_path / "m.gguf", change))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("qwen35.nextn_predict_layers", 0),
+        ("qwen35.attention.sliding_window", 0),
+        ("qwen35.expert_count", 0),
+        ("qwen35.vision.block_count", 27),
+    ],
+)
+def test_keys_that_change_nothing(tmp_path: Path, key: str, value: Any) -> None:
+    _read(rewritten(tmp_path / "m.gguf", lambda keys, _: keys.update({key: value})))
 
 
 @pytest.mark.parametrize(

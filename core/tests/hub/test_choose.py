@@ -39,7 +39,7 @@ def test_what_is_no_reference(text: str) -> None:
         (["m-TQ2_0.gguf", "m-TQ1_0.gguf", "m-Q2_0-g64.gguf", "m-Q2_0-g128.gguf"], "m-Q2_0-g128.gguf"),
         (["ggml-model-i2_s.gguf", "ggml-model-f16.gguf"], "ggml-model-i2_s.gguf"),
         (["m.gguf", "mmproj-m-f16.gguf", "m-Q4_K_M.gguf"], "m.gguf"),
-        (["m-Q2_0-00001-of-00002.gguf", "m-Q2_0-00002-of-00002.gguf", "m-Q1_0.gguf"], "m-Q1_0.gguf"),
+        (["m-Q2_0-00001-of-00002.gguf", "m-Q2_0-00003-of-00002.gguf", "m-Q1_0.gguf"], "m-Q1_0.gguf"),
     ],
 )
 def test_the_form_that_fits_best(names: list[str], taken: str) -> None:
@@ -127,11 +127,20 @@ def test_forms_of_one_model_are_no_several_models(names: tuple[str, ...], taken:
     assert choose("a/b", {name: 10 + len(name) for name in names}).files == (taken,)
 
 
-def test_files_in_parts_are_not_taken() -> None:
+def test_all_parts_of_a_file_are_taken() -> None:
     parts = {f"m-Q2_0-{number:05}-of-00010.gguf": 1 for number in range(1, 11)}
-    for wanted in (None, "m-Q2_0-00001-of-00010.gguf"):
-        with pytest.raises(ModelError, match="join them first"):
-            choose("a/b", parts, wanted)
+    for wanted in (None, "m-Q2_0-00001-of-00010.gguf", "m-Q2_0-00004-of-00010.gguf"):
+        choice = choose("a/b", parts | {"m-Q1_0.gguf": 1}, wanted)
+        assert (choice.files, choice.is_folder) == (tuple(parts), False)
+
+
+@pytest.mark.parametrize("count", ["00010", "99999"])
+def test_files_that_lack_a_part_are_not_taken(count: str) -> None:
+    parts = {f"m-Q2_0-{number:05}-of-{count}.gguf": 1 for number in range(1, 10)}
+    with pytest.raises(ModelError, match="parts of its split files are missing"):
+        choose("a/b", parts)
+    with pytest.raises(ModelError, match="lacks other parts"):
+        choose("a/b", parts, f"m-Q2_0-00001-of-{count}.gguf")
 
 
 def test_weights_of_a_folder_are_those_that_transformers_reads() -> None:

@@ -11,7 +11,7 @@ import bitnet_core
 import pytest
 from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
-from bitnet_core.tokenizer.chat import BITNET_TEMPLATE, PLAIN_TEMPLATE, ChatTemplate
+from bitnet_core.tokenizer.chat import BITNET_TEMPLATE, PLAIN_TEMPLATE, ChatTemplate, chosen_template, unreadable
 from bitnet_hal.errors import UsageError
 from texts import byte_level_backend, gguf_keys, texts
 
@@ -252,7 +252,29 @@ def test_control_tokens_are_short(keys: dict[str, Any]) -> None:
         load_tokenizer({**keys, "tokenizer.ggml.tokens": tokens})
 
 
+<<<<<<< HEAD
 def test_a_message_that_uses_all_covers_is_a_usage_error() -> None:
     every = "".join(map(chr, range(0xF0000, 0xFFFFE)))
     with bitnet_core.load(device="numpy") as model, pytest.raises(UsageError, match="private-use"):
         model.chat([{"role": "user", "content": every + "<|eot_id|>"}], max_tokens=1)
+=======
+def test_arguments_as_text_become_objects_for_templates_that_need_them(tokenizer: Tokenizer) -> None:
+    source = "{% for c in messages[0].tool_calls %}{% for k, v in c.function.arguments | items %}{{ k }}={{ v }}"
+    chat = template(tokenizer, source + "{% endfor %}{% endfor %}")
+    message = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": 1}'}}]}
+    assert chat.render([message]) == "a=1"
+    plain = template(tokenizer, "{{ messages[0].tool_calls[0].function.arguments }}")
+    assert plain.render([message]) == '{"a": 1}'
+    for bad in ("[1]", "{", 5, None):
+        message["tool_calls"][0]["function"]["arguments"] = bad
+        with pytest.raises(TokenizerError, match="fails"):
+            chat.render([message])
+
+
+def test_unreadable_templates_are_described(tokenizer: Tokenizer) -> None:
+    broken = copy(tokenizer)
+    broken.chat_template = "{% nonsense %}"
+    assert "nonsense" in unreadable(broken)
+    assert unreadable(tokenizer) == ""
+    assert chosen_template(broken) == ("{% nonsense %}", "file")
+>>>>>>> main

@@ -96,3 +96,83 @@ def test_a_pre_tokenizer_without_a_name_in_gguf_is_refused() -> None:
     backend = byte_level_backend([r"\s?\S+|\s+"], SPECIALS)
     with pytest.raises(TokenizerError, match="safetensors instead"):
         export.gguf_keys({"kind": "hf", "tokenizer_json": backend.to_str()}, 2000)
+
+
+def changed(keys: dict[str, Any], **parts: Any) -> dict[str, Any]:
+    """Return a folder's keys with other parts of tokenizer.json."""
+    document = json.loads(keys["tokenizer_json"]) | parts
+    return keys | {"tokenizer_json": json.dumps(document)}
+
+
+@pytest.fixture(scope="module")
+def spm_folder() -> dict[str, Any]:
+    return folder_keys(export.folder_files(sentencepiece_keys(), context=64))
+
+
+@pytest.fixture(scope="module")
+def bpe_folder() -> dict[str, Any]:
+    backend = byte_level_backend(list(PRE_TOKENIZERS[0].patterns), SPECIALS, ignore_merges=True)
+    keys = gguf_keys(backend, "llama-bpe", bos=backend.token_to_id(SPECIALS[0]))
+    return folder_keys(export.folder_files(keys, context=64))
+
+
+def test_the_space_prefix_is_that_of_the_normalizer(spm_folder: dict[str, Any]) -> None:
+    """InternLM2's kind: the decoder strips a space that the normalizer does not add."""
+    assert export.gguf_keys(spm_folder, 1)["tokenizer.ggml.add_space_prefix"] is True
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    without = changed(spm_folder, normalizer={"type": "Sequence", "normalizers": [replace]})
+    written = export.gguf_keys(without, 1)
+    assert written["tokenizer.ggml.add_space_prefix"] is False
+    folder, gguf = load_tokenizer(without), load_tokenizer({"kind": "gguf", **written})
+    for text in texts(50, seed=3):
+        assert folder.encode(text, add_bos=False) == gguf.encode(text, add_bos=False)
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    [{"type": "Lowercase"}, {"type": "NFKC"}, {"type": "NFC"}, {"type": "NFD"}, {"type": "Prepend", "prepend": "x"}],
+    ids=lambda normalizer: normalizer["type"],
+)
+def test_a_normalizer_without_a_place_in_gguf_is_refused(bpe_folder: dict[str, Any], normalizer: Any) -> None:
+    export.gguf_keys(bpe_folder, 1)
+    with pytest.raises(TokenizerError, match="GGUF has no"):
+        export.gguf_keys(changed(bpe_folder, normalizer=normalizer), 1)
+
+
+def test_a_prefix_before_the_first_word_alone_is_refused(spm_folder: dict[str, Any]) -> None:
+    """Llama 2's modern form: Metaspace with prepend_scheme first."""
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+    with pytest.raises(TokenizerError, match="GGUF has no place for that rule"):
+        export.gguf_keys(changed(spm_folder, normalizer=None, pre_tokenizer=metaspace), 1)
+
+
+def test_qwen_composes_text_from_both_forms() -> None:
+    backend = byte_level_backend(list(PRE_TOKENIZERS[2].patterns), SPECIALS)
+    gguf = gguf_keys(backend, "qwen2")
+    folder = folder_keys(export.folder_files(gguf, context=64))
+    assert json.loads(folder["tokenizer_json"])["normalizer"] == {"type": "NFC"}
+    for keys in (gguf, folder):
+        for warm in (False, True):
+            tokenizer = load_tokenizer(keys, prepared=warm)
+            assert tokenizer.encode("e\u0301", add_bos=False) == tokenizer.encode("é", add_bos=False)
+    plain = load_tokenizer(gguf | {"tokenizer.ggml.pre": "deepseek-r1-qwen"})
+    assert plain.encode("e\u0301", add_bos=False) != plain.encode("é", add_bos=False)
+
+
+def test_a_template_that_does_not_parse_is_copied(bpe_folder: dict[str, Any]) -> None:
+    broken = bpe_folder | {"tokenizer_config": bpe_folder["tokenizer_config"] | {"chat_template": "{% nonsense %}"}}
+    assert export.gguf_keys(broken, 1)["tokenizer.chat_template"] == "{% nonsense %}"
+    written = json.loads(export.folder_files(broken, 64)["tokenizer_config.json"])
+    assert written["chat_template"] == "{% nonsense %}"
+
+
+def test_added_tokens_of_a_folder_are_decoded_by_its_decoder(spm_folder: dict[str, Any]) -> None:
+    """Gemma's runs of spaces are added tokens."""
+    document = json.loads(spm_folder["tokenizer_json"])
+    count = max(*document["model"]["vocab"].values(), *(entry["id"] for entry in document["added_tokens"])) + 1
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    stated = {str(count): flags | {"content": "\u2581\u2581\u2581\u2581"}}
+    config = spm_folder["tokenizer_config"] | {"added_tokens_decoder": stated}
+    tokenizer = load_tokenizer(spm_folder | {"tokenizer_config": config})
+    assert tokenizer.vocab_size == count + 1, "a token that tokenizer_config.json alone states is added"
+    assert tokenizer.token_bytes(count) == b"    "

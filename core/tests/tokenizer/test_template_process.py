@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import psutil
 import pytest
@@ -157,3 +158,35 @@ def test_a_turn_costs_little() -> None:
         template.render(talk)
         seconds.append(time.perf_counter() - started)
     assert min(seconds) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a{% generation %}b{{ x }}{% endgeneration %}c", "ab1c"),
+        ("{{ 'a\nb' | indent(2) }}", "a\n  b"),
+        ("{{ 'a\nb' | indent('>>', true) }}", ">>a\n>>b"),
+        ("{{ [1, 2, 3] | sum }}{{ 'a b' | wordcount }}", "62"),
+        ("{% for row in [1, 2, 3] | batch(2) %}{{ row }}{% endfor %}", "[1, 2][3]"),
+        ("{% for row in [1, 2, 3] | slice(2) %}{{ row }}{% endfor %}", "[1, 2][3]"),
+        ("{% for g in [{'a': 1}, {'a': 1}] | groupby('a') %}{{ g.list | length }}{% endfor %}", "2"),
+    ],
+)
+def test_tags_and_filters_that_transformers_has(source: str, expected: str) -> None:
+    with closing(TemplateProcess(source)) as process:
+        assert process.render({"x": 1}) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a\nb' | indent(10000000) }}",
+        "{{ 'a\nb' | indent('x' ~ 'y' | replace('y', 'y' ~ y)) }}",
+        "{{ [1] | batch(100000000, 0) | list }}",
+        "{{ [1] | slice(slices=100000000) | list }}",
+        "{{ x | attr('__class__') }}",
+    ],
+)
+def test_filters_are_bounded(source: str) -> None:
+    with closing(TemplateProcess(source)) as process, pytest.raises(TokenizerError, match=r"fails|parse"):
+        process.render({"x": 1, "y": "y" * 1000})

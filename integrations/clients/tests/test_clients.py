@@ -16,23 +16,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-PROGRAM = "from bitnet_core.cli.app import main; main()"
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ASKED: list[Any] = [{"role": "user", "content": "Tell me a story."}]
-
-
-@pytest.fixture(scope="session")
-def url() -> Iterator[str]:
-    command = [sys.executable, "-c", PROGRAM, "serve", "--port", "0", "-d", "cpu", "-n", "32"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        found = process.stderr.readline().split()[-1]
-        try:
-            while httpx.get(found + "/health/ready").status_code != 200:
-                time.sleep(0.1)
-            yield found
-        finally:
-            process.terminate()
 
 
 @pytest.fixture
@@ -96,8 +81,45 @@ def test_openai_errors(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="stories", prompt="x " * 5000)
     assert caught.value.code == "context_length_exceeded"
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.BadRequestError, match="no embeddings"):
         client.embeddings.create(model="stories", input="x")
+
+
+def test_openai_responses(client: OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "stories", "max_output_tokens": 8, "temperature": 0}
+    whole = client.responses.create(input="Tell me a story.", **asked)
+    assert (whole.status, whole.usage and whole.usage.output_tokens) == ("incomplete", 8)
+    assert client.responses.retrieve(whole.id).output_text == whole.output_text
+    with client.responses.stream(input="Tell me a story.", **asked) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+    assert text == whole.output_text
+    after = client.responses.create(input="And then?", previous_response_id=whole.id, **asked)
+    assert after.output_text
+    client.responses.delete(whole.id)
+    with pytest.raises(openai.BadRequestError, match="whole conversation"):
+        client.responses.create(input="And then?", previous_response_id=whole.id, **asked)
+
+
+def test_openai_responses_with_functions_and_formats(client: OpenAI) -> None:
+    from pydantic import BaseModel, Field
+
+    class Animal(BaseModel):
+        name: str = Field(max_length=8)
+        legs: int = Field(ge=0, le=8)
+
+    parsed = client.responses.parse(
+        model="stories", input="An animal.", text_format=Animal, max_output_tokens=60, temperature=0
+    )
+    assert parsed.output_parsed is not None
+    assert 0 <= parsed.output_parsed.legs <= 8
+    tool = openai.pydantic_function_tool(Animal, name="draw")["function"]
+    function: Any = {"type": "function", "name": "draw", "parameters": tool["parameters"], "strict": True}
+    with client.responses.stream(
+        model="stories", input="Draw.", tools=[function], tool_choice="required", max_output_tokens=90, temperature=0
+    ) as stream:
+        (call,) = stream.get_final_response().output
+    assert call.type == "function_call"
+    assert isinstance(call.parsed_arguments, Animal) or 0 <= json.loads(call.arguments)["legs"] <= 8
 
 
 @pytest.mark.parametrize("name", ["langchain_chat.py", "llamaindex_chat.py"])

@@ -28,7 +28,7 @@ class ForcedBackend:
 
 
 class PathRules(KernelRules, ModelRules):
-    """Kernels whose code depends on the code path."""
+    """The kit's rules whose result depends on the code path."""
 
 
 for _path in usable_paths()[1:]:

@@ -62,7 +62,7 @@ class Driver:
 
 
 def no_barriers(patch: pytest.MonkeyPatch) -> None:
-    """The driver runs commands that no barrier orders in reverse order."""
+    """Remove all barriers: the driver then runs the unordered commands in reverse order."""
     patch.setattr(api.load(), "lib", Driver(zeCommandListAppendBarrier=lambda *arguments: 0))
 
 

@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def tables(pytestconfig: pytest.Config) -> Tables:
-    """Path of the real framework."""
+    """Return the tables of the real framework."""
     state = pytestconfig.stash[STATE]
     if state is None:
         pytest.skip(WITHOUT)

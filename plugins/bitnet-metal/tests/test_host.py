@@ -191,7 +191,7 @@ def without_metal(monkeypatch: pytest.MonkeyPatch, version: str = "") -> None:
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """Return the modules that the driver has loaded."""
+    """Forget the loaded Metal after the test."""
     yield
     driver.module.cache_clear()
 

@@ -32,7 +32,7 @@ RUNS: dict[str, tuple[str, dict[str, str]]] = {
 
 @pytest.fixture(scope="module")
 def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Path at which hip-python finds the runtime."""
+    """Return the variables with which hip-python finds the emulated runtime."""
     if shutil.which("clang++-19") is None or platform.machine() != "x86_64":
         pytest.skip("the emulator needs clang++-19 (apt install clang-19) and an x86-64 machine")
     return build(tmp_path_factory.mktemp("hip"))

@@ -213,6 +213,34 @@ def test_a_lost_device_fails_cleanly(serve: Any, events: Any) -> None:
         assert served.service.leaving
 
 
+def test_refusals_are_counted_by_reason(client: httpx.Client) -> None:
+    refused = [("context_length_exceeded", 400), ("model_not_found", 404), ("unknown_url", 404)]
+    names = [f'requests_rejected_total{{reason="{code}",status="{status}"}}' for code, status in refused]
+    before = [metric(client, name) for name in names]
+    client.post(COMPLETIONS, json={"prompt": "x " * 5000})
+    client.post("/api/chat", json={"model": "llama3", "messages": [{"role": "user", "content": "x"}]})
+    client.get("/nowhere")
+    after = [metric(client, name) for name in names]
+    assert [late - early for early, late in zip(before, after, strict=True)] == [1, 1, 1]
+
+
+def test_the_device_and_its_memory_are_told(server: Any, client: httpx.Client) -> None:
+    client.post(COMPLETIONS, json={"prompt": "Once upon a time there was a dog. " * 20, "max_tokens": 3})
+    text = client.get("/metrics").text
+    assert 'bitnet:device{device="numpy:0",model_name="stories"} 1.0' in text
+    assert metric(client, 'memory_bytes{model_name="stories",use="weights"}') > 100_000
+    assert metric(client, 'memory_bytes{model_name="stories",use="kv_cache"}') > 0
+    assert metric(client, "cached_tokens") > 0
+    assert "# TYPE bitnet:fallbacks_total counter" in text
+    model = server.service.model
+    kept = model.summary
+    model.summary = kept.moved_to(kept.selected, "lost")
+    try:
+        assert metric(client, "fallbacks_total") == 1
+    finally:
+        model.summary = kept
+
+
 def test_figures(server: Any, client: httpx.Client) -> None:
     client.post(COMPLETIONS, json={"prompt": "Once", "max_tokens": 3})
     client.get("/secret-path")
@@ -250,6 +278,7 @@ def test_every_figure_of_the_statistics_is_exported(serve: Any) -> None:
         "running": "num_requests_running",
         "waiting": "num_requests_waiting",
         "cache_use": "kv_cache_usage_perc",
+        "cached_tokens": "cached_tokens",
         "generated_tokens": "generation_tokens_total",
         "prefix_queries": "prefix_cache_queries_total",
         "prefix_hits": "prefix_cache_hits_total",

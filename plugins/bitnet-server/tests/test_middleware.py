@@ -235,8 +235,8 @@ def test_failures_tell_nothing_to_the_client(
 
 def test_logs_hold_no_prompts(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
     with (
+        caplog.at_level(logging.DEBUG),  # until the server has ended: it logs a request after its answer
         serve(log_requests=True, api_keys=("hush",)) as served,
-        caplog.at_level(logging.DEBUG),
         served.client() as client,
     ):
         body = {"messages": [{"role": "user", "content": "my secret words"}], "max_tokens": 1}

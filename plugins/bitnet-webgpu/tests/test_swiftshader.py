@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
-"""Path of the library in Debian's package."""
+"""Manifest of SwiftShader in Debian's package."""
 KIT = Path(__file__).with_name("test_conformance.py")
 QUICK = "test_kernel and not many-outs and not t512 and not ten_thousand and not 70001"
 SECONDS = 400

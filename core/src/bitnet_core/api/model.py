@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from bitnet_hal.device import Device
 from bitnet_hal.discovery.selection import BackendStartupSummary, open_next
 from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.api.arguments import (
     TEXT_OR_TOKENS,
@@ -32,7 +34,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.output import Generation, GenerationStream, OutputProcessor, StopFilter
 from bitnet_core.engine.perplexity import perplexity
 from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
-from bitnet_core.engine.sampling.constraint import Constraint
+from bitnet_core.engine.sampling.constraint import Constraint, Mask
 from bitnet_core.engine.sampling.defaults import sampling_defaults
 from bitnet_core.engine.worker import closed
 from bitnet_core.measure.profiling import StepProfile, profile
@@ -279,7 +281,16 @@ class Model:
             return constraint
         limit = self.engine.max_model_len if reasoning_budget is None else reasoning_budget
         ending = self.tokenizer.encode("\n</think>\n\n", add_bos=False, parse_special=True)
-        return ReasoningLimit(Reasoning(*tags, prompt), limit, ending, self.config.vocab, constraint)
+        blank = self._blank_tokens
+        return ReasoningLimit(Reasoning(*tags, prompt), limit, ending, self.config.vocab, constraint, blank)
+
+    @cached_property
+    def _blank_tokens(self) -> Mask:
+        """Bit mask of the tokens of white space."""
+        bits = np.zeros(ceil_div(self.config.vocab, 32) * 32, np.uint8)
+        for token in range(self.config.vocab):
+            bits[token] = self.tokenizer.token_bytes(token).isspace()
+        return np.packbits(bits, bitorder="little").view(np.int32)
 
     @property
     def thinking_tags(self) -> tuple[int, int] | None:

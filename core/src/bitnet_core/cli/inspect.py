@@ -81,11 +81,11 @@ def _tokenizer(source: ModelSource) -> dict[str, Any]:
     """Return the tokenizer's properties, or why it does not load: weights can be inspected without it."""
     from bitnet_core.errors import TokenizerError
     from bitnet_core.tokenizer import load_tokenizer
-    from bitnet_core.tokenizer.chat import ChatTemplate
+    from bitnet_core.tokenizer.chat import chosen_template, unreadable
 
     try:
         tokenizer = load_tokenizer(source.tokenizer)
-        template = ChatTemplate(tokenizer)
+        origin = chosen_template(tokenizer)[1]
     except TokenizerError as error:
         return {"error": str(error)}
     return {
@@ -94,7 +94,8 @@ def _tokenizer(source: ModelSource) -> dict[str, Any]:
         "bos": tokenizer.bos_id,
         "add_bos": tokenizer.add_bos,
         "stop": {str(token): tokenizer.token_text(token) for token in sorted(tokenizer.eos_ids)},
-        "chat_template": template.origin,
+        "chat_template": origin,
+        "chat_template_error": unreadable(tokenizer),
     }
 
 
@@ -181,7 +182,8 @@ def _tokenizer_line(tokenizer: dict[str, Any]) -> str:
         )
     if tokenizer["stop"]:
         parts.append("ends at " + " and ".join(f"{text} ({token})" for token, text in tokenizer["stop"].items()))
-    parts.append(_TEMPLATES[tokenizer["chat_template"]])
+    error = tokenizer["chat_template_error"]
+    parts.append(_TEMPLATES[tokenizer["chat_template"]] + (f" that does not parse ({error})" if error else ""))
     return ", ".join(parts)
 
 

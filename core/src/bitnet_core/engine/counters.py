@@ -19,6 +19,7 @@ GAUGES: dict[str, str] = {
     "running": "Running requests.",
     "waiting": "Requests that wait for admission.",
     "cache_use": "Share of the KV cache that requests own, 0 to 1.",
+    "cached_tokens": "Tokens in the prefix cache, those of running requests included.",
 }
 """Help text of each number that rises and falls, by name."""
 

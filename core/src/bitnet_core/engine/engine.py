@@ -244,6 +244,7 @@ class Engine:
             "running": len(self.scheduler.running),
             "waiting": len(self.scheduler.waiting),
             "cache_use": pool.owned / pool.total,
+            "cached_tokens": pool.shared * KV_BLOCK,
             **counts,
             "evictions": counts["evictions"] + pool.evictions,
         }

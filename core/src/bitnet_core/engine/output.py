@@ -65,17 +65,23 @@ class StopFilter:
         if not all(isinstance(stop, str) and stop for stop in self.stops):
             raise UsageError("stop strings must be non-empty strings")
         self._held = ""
-        self.stopped = False
+        self.matched: str | None = None
+        """The stop string that ended the output."""
+
+    @property
+    def stopped(self) -> bool:
+        """True after a stop string."""
+        return self.matched is not None
 
     def push(self, text: str) -> str:
         """Add text and return the part that can be shown now."""
         if self.stopped:
             return ""
         self._held += text
-        found = [at for stop in self.stops if (at := self._held.find(stop)) >= 0]
+        found = [(at, stop) for stop in self.stops if (at := self._held.find(stop)) >= 0]
         if found:
-            self.stopped = True
-            shown = self._held[: min(found)]
+            at, self.matched = min(found)
+            shown = self._held[:at]
             self._held = ""
             return shown
         keep = max((_overlap(self._held, stop) for stop in self.stops), default=0)

@@ -9,6 +9,8 @@ import numpy.typing as npt
 from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
 
 from bitnet_core.errors import ModelError
+from bitnet_core.formats import block_types, codebook_types
+from bitnet_core.formats.block_types import half
 from bitnet_core.formats.ternary.codes import unpack
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
 
@@ -30,7 +32,10 @@ def from_file(data: Bytes, dtype: str, rows: int, columns: int) -> DenseWeight:
     if dtype in KERNEL_TYPES:
         return DenseWeight(KERNEL_TYPES[dtype], rows, columns, data.reshape(rows, -1))
     if dtype not in _CONVERTED:
-        raise ModelError(f"type {dtype} is not supported in an embedding or head")
+        raise ModelError(
+            f"type {dtype} is not supported in an embedding or head; quantize it again (llama-quantize "
+            "--token-embedding-type q8_0 --output-tensor-type q8_0)"
+        )
     halves = np.empty((rows, columns), "<f2")
     raw = data.reshape(rows, -1)
     nbytes, decoder = _CONVERTED[dtype]
@@ -86,18 +91,8 @@ def _bf16(blocks: Bytes) -> Floats:
     return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
 
 
-def _half(blocks: Bytes, at: int) -> Floats:
-    """Return the f16 scale of each block, f32[n, 1]."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
-
-
 def _q8_0(blocks: Bytes) -> Floats:
-    return _half(blocks, 0) * blocks[:, 2:].view(np.int8)
-
-
-def _q4_0(blocks: Bytes) -> Floats:
-    nibbles = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
-    return _half(blocks, 0) * (nibbles.astype(np.float32) - 8)
+    return half(blocks, 0) * blocks[:, 2:].view(np.int8)
 
 
 def _q6_k(blocks: Bytes) -> Floats:
@@ -112,36 +107,27 @@ def _q6_k(blocks: Bytes) -> Floats:
         (low[:, :, 1] >> 4) | (high >> 6) << 4,
     ]
     values = np.stack(quarters, axis=2).reshape(-1, 16, 16).astype(np.float32) - 32
-    scales = _half(blocks, 208) * blocks[:, 192:208].view(np.int8)
+    scales = half(blocks, 208) * blocks[:, 192:208].view(np.int8)
     return values * scales[:, :, None]
 
 
-def _q4_k(blocks: Bytes) -> Floats:
-    """Decode blocks of 256 elements: f16 d and dmin, eight 6-bit scales and minima in 12 bytes, nibbles of four
-    64-element groups."""
-    packed = blocks[:, 4:16]
-    first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scales = np.concatenate([first & 63, (third & 15) | (first >> 6) << 4], axis=1)
-    minima = np.concatenate([second & 63, (third >> 4) | (second >> 6) << 4], axis=1)
-    groups = blocks[:, 16:].reshape(-1, 4, 1, 32)
-    nibbles = np.concatenate([groups & 15, groups >> 4], axis=2).reshape(-1, 8, 32)
-    steps, offsets = _half(blocks, 0) * scales, _half(blocks, 2) * minima
-    values: Floats = steps[:, :, None] * nibbles - offsets[:, :, None]
-    return values.reshape(-1, 256)
-
-
-_IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-
-
-def _iq4_nl(blocks: Bytes) -> Floats:
-    values: Floats = _half(blocks, 0) * _IQ4_NL[np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)]
-    return values
-
-
 _CONVERTED: dict[str, tuple[int, Callable[[Bytes], Floats]]] = {
-    "Q4_0": (18, _q4_0),
-    "Q4_K": (144, _q4_k),
-    "IQ4_NL": (18, _iq4_nl),
+    "Q4_0": (18, block_types.q4_0),
+    "Q4_1": (20, block_types.q4_1),
+    "Q5_0": (22, block_types.q5_0),
+    "Q5_1": (24, block_types.q5_1),
+    "Q2_K": (84, block_types.q2_k),
+    "Q3_K": (110, block_types.q3_k),
+    "Q4_K": (144, block_types.q4_k),
+    "Q5_K": (176, block_types.q5_k),
+    "IQ2_XXS": (66, codebook_types.iq2_xxs),
+    "IQ2_XS": (74, codebook_types.iq2_xs),
+    "IQ2_S": (82, codebook_types.iq2_s),
+    "IQ3_XXS": (98, codebook_types.iq3_xxs),
+    "IQ3_S": (110, codebook_types.iq3_s),
+    "IQ4_NL": (18, block_types.iq4_nl),
+    "IQ4_XS": (136, block_types.iq4_xs),
+    "MXFP4": (17, block_types.mxfp4),
 }
 """Types converted to f16: the bytes of a block and its decoder."""
 
@@ -150,6 +136,6 @@ _DECODERS: dict[DenseType, Callable[[Bytes], Floats]] = {
     "f16": _f16,
     "bf16": _bf16,
     "q8_0": _q8_0,
-    "q4_0": _q4_0,
+    "q4_0": block_types.q4_0,
     "q6_K": _q6_k,
 }

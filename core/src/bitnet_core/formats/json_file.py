@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from bitnet_hal.text_files import decoded
 from bitnet_core.errors import ModelError
 
 MAX_BYTES = 1 << 24
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
@@ -33,7 +35,10 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
 
 
 def parse_object(path: Path, text: str) -> dict[str, Any]:
-    """Parse the JSON object in `text`. Raises ModelError for anything else, and for a key that appears twice."""
+    """Parse the JSON object in `text`.
+
+    Raises ModelError for anything else, for a key that appears twice, and for text that is not Unicode.
+    """
 
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -46,9 +51,22 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ModelError(f"{path}: is not valid JSON: {reason}; get the file again") from error
+    if has_lone_surrogate(text, value):
+        raise ModelError(f"{path}: holds half a character (a lone surrogate, such as \\ud800); get the file again")
     if not isinstance(value, dict):
         raise ModelError(f"{path}: does not hold a JSON object")
     return value
+
+
+def has_lone_surrogate(text: str, value: Any) -> bool:
+    """Return whether a string or key of a value parsed from JSON `text` has no UTF-8 form."""
+    if not _SURROGATE.search(text):
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def read_object(path: Path, limit: int = MAX_BYTES) -> dict[str, Any]:

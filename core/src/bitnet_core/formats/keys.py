@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,16 @@ class MetadataReader:
 
     def count(self, name: str, default: int | None = None, limit: int = MAX_COUNT) -> int:
         """Return a positive integer."""
+        return self._whole(name, default, 1, limit)
+
+    def count_or_none(self, name: str, limit: int = MAX_COUNT) -> int:
+        """Return a count that writers state as 0, or leave out, if there are none."""
+        return self._whole(name, 0, 0, limit)
+
+    def _whole(self, name: str, default: int | None, least: int, limit: int) -> int:
         key, value = self._value(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
-            raise self._bad(key, f"is {short(value)}, not a whole number from 1 to {limit}")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limit:
+            raise self._bad(key, f"is {short(value)}, not a whole number from {least} to {limit}")
         return value
 
     def real(self, name: str, default: float | None = None) -> float:
@@ -93,6 +100,12 @@ class MetadataReader:
         """Return the rest of the name of every key that starts with the prefix and `group`."""
         start = self._prefix + group
         return {key.removeprefix(start) for key in self._values if key.startswith(start)}
+
+    def is_one_of(self, name: str, values: Collection[Any]) -> bool:
+        """Return whether the value, or each element of a list, equals one of `values`."""
+        value = self._value(name, None)[1]
+        found = value.reshape(-1).tolist() if isinstance(value, np.ndarray) else [value]
+        return all(isinstance(one, int | float) and one in values for one in found)
 
     def has(self, name: str) -> bool:
         return self._values.get(self._prefix + name) is not None

@@ -85,7 +85,7 @@ def _meant(path: Path) -> str:
 def _open_folder(path: Path, mapped: bool) -> ModelSource:
     if (path / "config.json").is_file():
         return HuggingFaceSource(path, mapped)
-    files = sorted(path.glob("*.gguf"))
+    files = sorted(path.glob("*.gguf"), key=lambda file: ("mmproj" in file.name, file.name))
     if files:
         raise ModelError(f"{path}: is a directory; pass a GGUF file in it, such as {files[0]}")
     raise ModelError(f"{path}: is a directory without config.json; pass a GGUF file or a Hugging Face folder")
@@ -101,6 +101,10 @@ def _not_gguf(path: Path, start: bytes) -> str:
         return (
             "a PyTorch checkpoint is a pickle, which can run any program as it is loaded, so it is not read; "
             "use the model's GGUF file or its safetensors folder"
+        )
+    if path.suffix == ".onnx" or path.name.endswith((".onnx_data", ".onnx.data")):
+        return (
+            "an ONNX model (MatMulNBits), which is not supported; use the model's GGUF file or its safetensors folder"
         )
     if start[:4] in _OLD_GGML:
         return "a GGML file older than GGUF; convert it to GGUF with a current converter"

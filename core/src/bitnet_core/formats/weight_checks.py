@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
+from bitnet_core.formats.keys import MetadataReader
 from bitnet_core.formats.names import floats, matrices, tables, vectors
 from bitnet_core.formats.ternary.codes import Bytes
 from bitnet_core.model.config import ModelConfig
@@ -142,13 +143,16 @@ def gguf_tokenizer(path: Path, config: ModelConfig, metadata: Mapping[str, Any])
     if len(tokens) > config.vocab:
         raise ModelError(f"{path}: has {len(tokens)} tokens but only {config.vocab} rows of token_embd")
     found = []
-    if metadata.get("tokenizer.ggml.model") == "gpt2" and not metadata.get("tokenizer.ggml.pre"):
+    keys = MetadataReader(path, metadata)
+    if keys.text("tokenizer.ggml.model", "") == "gpt2" and not keys.text("tokenizer.ggml.pre", ""):
         llama3 = config.vocab == 128256 or tokens[128000:128001] == ["<|begin_of_text|>"]
         rule = "llama-bpe, because the vocabulary is that of Llama 3" if llama3 else "the default rules"
         text = f"the file does not name its pre-tokenizer (tokenizer.ggml.pre); it is read with {rule}"
         found.append(Finding("warning", "missing-pre-tokenizer", text))
-    template = metadata.get("tokenizer.chat_template")
-    if isinstance(template, str) and "BITNET" in template:
+    if keys.text("tokenizer.ggml.pre", "") == "falcon3":
+        text = "pre-tokenizer falcon3 is read by bitnet.cpp's rule (single digits); llama.cpp reads it as llama-bpe"
+        found.append(Finding("info", "pre-tokenizer-disputed", text))
+    if "BITNET" in keys.text("tokenizer.chat_template", ""):
         text = "the chat template is the converter's placeholder, which never ends a turn; BitNet 2B-4T's own is used"
         found.append(Finding("warning", "placeholder-chat-template", text))
     return found

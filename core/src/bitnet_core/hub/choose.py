@@ -25,6 +25,7 @@ _GROUP: Final = re.compile(r"(?<![a-z0-9])g(32|64|128)(?![a-z0-9])")
 _PART: Final = re.compile(r"-(\d+)-of-(\d+)\.(gguf|safetensors)$")
 _FOLDER: Final = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 _OPTIONAL: Final = ("chat_template.jinja", "model.safetensors.index.json")
+_MOST_PARTS: Final = 1 << 10
 _LISTED: Final = 8  # files listed in a message
 
 
@@ -51,7 +52,7 @@ def choose(repo: str, sizes: Mapping[str, int], wanted: str | None = None) -> Ch
         raise ModelError(f"hf:{repo} has {len(found)} models: choose one, as hf:{repo}:FILE; it has {_some(names)}")
     if found:
         return found[0]
-    raise ModelError(f"hf:{repo} has no supported form of a 1.58-bit model; {_listed(sizes)}{_parts(sizes)}")
+    raise ModelError(f"hf:{repo} has no supported form of a 1.58-bit model; {_listed(sizes)}{_incomplete(sizes)}")
 
 
 def choices(sizes: Mapping[str, int]) -> list[Choice]:
@@ -61,11 +62,11 @@ def choices(sizes: Mapping[str, int]) -> list[Choice]:
     """
     models: dict[str, list[str]] = {}
     for name in sizes:
-        if _may_be_model(name):
+        if _may_be_model(name) and _all_parts(sizes, name)[:1] == (name,):
             models.setdefault(_stem(name), []).append(name)
     best = [min(names, key=lambda name: (_place(name), sizes[name], name)) for names in models.values()]
     if best:
-        return [Choice((name,), (_form(name) or "GGUF").upper()) for name in sorted(best)]
+        return [Choice(_all_parts(sizes, name), (_form(name) or "GGUF").upper()) for name in sorted(best)]
     weights = _weights(sizes)
     if weights and "config.json" in sizes:
         beside = (name for name in (*_FOLDER, *_OPTIONAL) if name in sizes)
@@ -79,15 +80,16 @@ def _named(repo: str, sizes: Mapping[str, int], wanted: str) -> Choice:
         raise ModelError(f"hf:{repo} has no file {wanted!r}; {_listed(sizes)}")
     if not wanted.lower().endswith(".gguf"):
         raise ModelError(f"{wanted!r} of hf:{repo} is not a GGUF file; leave the file out to take the whole folder")
-    if _is_part(wanted):
-        raise ModelError(f"{wanted!r} of hf:{repo} is a part of a file{_parts([wanted])}")
-    return Choice((wanted,), (_form(wanted) or "GGUF").upper())
+    files = _all_parts(sizes, wanted)
+    if not files:
+        raise ModelError(f"{wanted!r} of hf:{repo} is a part of a file, and the repository lacks other parts of it")
+    return Choice(files, (_form(wanted) or "GGUF").upper())
 
 
 def _may_be_model(name: str) -> bool:
-    """Return whether a file is a whole GGUF file, of a supported form or of a form that its name does not state."""
+    """Return whether a file, or part of one, is of a supported form or of a form that its name does not state."""
     lower = name.lower()
-    if not lower.endswith(".gguf") or _is_part(lower) or _HELPER.search(lower):
+    if not lower.endswith(".gguf") or _HELPER.search(lower):
         return False
     form, head = _KNOWN.search(_base(lower)), _MTP.search(lower)
     if head and (form is None or _MTP.search(_base(lower), 0, form.start())):
@@ -119,10 +121,18 @@ def _base(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _is_part(name: str) -> bool:
-    """Return whether a file is a part of a split file."""
-    match = _PART.search(name.lower())
-    return match is not None and int(match[2]) != 1
+def _all_parts(sizes: Mapping[str, int], name: str) -> tuple[str, ...]:
+    """Return the parts, in order, of the file that `name` is a part of: itself if it is whole, none if one is
+    missing."""
+    match = _PART.search(name)
+    if match is None or int(match[2]) == 1:
+        return (name,)
+    width, count = len(match[1]), int(match[2])
+    if count > _MOST_PARTS:
+        return ()
+    start, end = name[: match.start()], f"-of-{match[2]}.{match[3]}"
+    parts = tuple(f"{start}-{number:0{width}}{end}" for number in range(1, count + 1))
+    return parts if all(part in sizes for part in parts) else ()
 
 
 def _weights(sizes: Iterable[str]) -> list[str]:
@@ -148,8 +158,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_LISTED]) + more
 
 
-def _parts(sizes: Iterable[str]) -> str:
-    """Return a hint about split files, if there are any."""
-    if any(name.lower().endswith(".gguf") and _is_part(name) for name in sizes):
-        return "; split files are not supported: join them first (llama-gguf-split --merge)"
+def _incomplete(sizes: Mapping[str, int]) -> str:
+    """Return a hint about split files that lack parts, if there are any."""
+    if any(name.lower().endswith(".gguf") and not _all_parts(sizes, name) for name in sizes):
+        return "; parts of its split files are missing"
     return ""

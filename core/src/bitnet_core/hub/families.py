@@ -13,8 +13,8 @@ from pathlib import Path
 class Family:
     """A published model family.
 
-    sizes: parameters. forms: the forms in which it is published. does: bitnet's support. download: size of the files,
-    if known. models: references by short name.
+    sizes: parameters. forms: the forms in which it is published. does: bitnet's support. tested: the tests of it.
+    download: size of the files, if known. models: references by short name.
     """
 
     name: str
@@ -24,8 +24,16 @@ class Family:
     forms: str
     does: str
     runs: bool
+    tested: str
     download: str = ""
     models: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        """The command that gets and runs a model; with a file or folder of yours if no repository is known by name."""
+        if not self.runs:
+            return ""
+        return f"bitnet run -m {next(iter(self.models), 'FILE_OR_FOLDER')}"
 
 
 @cache

@@ -90,6 +90,11 @@ FAMILIES: Final[dict[str, Family]] = {
 """Families by general.architecture of GGUF files."""
 
 UNSUPPORTED: Final = {
+    "clip": "a vision tower (mmproj), and images are not supported; use the GGUF file of the model itself",
+    "hunyuan-dense": "Tencent's Hy-MT (STQ1_0) normalizes queries and keys after RoPE, which is not supported yet",
+    "hunyuan-moe": "a mixture of experts, which is not supported yet",
+    "hy-v3": "a mixture of experts, which is not supported yet",
+    "hy-v4": "a mixture of experts with latent attention, which is not supported yet",
     "qwen35moe": "a mixture of experts, which is not supported yet",
     "qwen3moe": "a mixture of experts, which is not supported yet",
     "maple": "a mixture of experts with sliding-window attention, which is not supported yet",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
@@ -42,21 +43,9 @@ class ChatTemplate:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Take the file's template, or a replacement.
-
-        Microsoft's GGUF carries a placeholder (it contains BITNET and never ends a turn), which is replaced. Without a
-        template, vocabularies that have <|eot_id|> get BITNET_TEMPLATE and all others PLAIN_TEMPLATE. Raises
-        TokenizerError if the template does not parse.
-        """
+        """Take the `chosen_template`. Raises TokenizerError if it does not parse."""
         self._tokenizer = tokenizer
-        source = _named_default(tokenizer.chat_template)
-        self.origin: Literal["file", "placeholder", "missing"] = "file"
-        if source is None or _PLACEHOLDER in source:
-            self.origin = "missing" if source is None else "placeholder"
-            source = BITNET_TEMPLATE if "<|eot_id|>" in tokenizer.specials else PLAIN_TEMPLATE
-        self.source = source
-        if len(self.source) > MAX_TEMPLATE:
-            raise TokenizerError(f"the chat template has {len(self.source)} characters; the limit is {MAX_TEMPLATE}")
+        self.source, self.origin = chosen_template(tokenizer)
         self._process = TemplateProcess(self.source)
         self._process.parse()
 
@@ -70,15 +59,20 @@ class ChatTemplate:
         its limits of time and memory.
         """
         _check_size([messages, variables])
-        return self._process.render(
-            {
-                **_plain(variables),
-                "messages": _plain(messages),
-                "add_generation_prompt": add_generation_prompt,
-                "bos_token": self._special(self._tokenizer.bos_id),
-                "eos_token": self._special(self._tokenizer.eos_id),
-            }
-        )
+        values = {
+            **_plain(variables),
+            "messages": _plain(messages),
+            "add_generation_prompt": add_generation_prompt,
+            "bos_token": self._special(self._tokenizer.bos_id),
+            "eos_token": self._special(self._tokenizer.eos_id),
+        }
+        try:
+            return self._process.render(values)
+        except TokenizerError:
+            parsed = [_with_parsed_arguments(message) for message in values["messages"]]
+            if parsed == values["messages"]:
+                raise
+            return self._process.render(values | {"messages": parsed})  # a template for arguments as objects
 
     def chat_tokens(
         self,
@@ -93,6 +87,8 @@ class ChatTemplate:
         UsageError if the rendered text must have more than `limit` tokens.
         """
         _check_size([messages, variables])
+        if limit is not None:
+            self._tokenizer.check_fits("".join(_texts(messages)), limit)
         shield = _Shield(self._tokenizer.specials, [messages, variables])
         text = self.render(shield.covered(messages), add_generation_prompt, **shield.covered(variables))
         if limit is not None:
@@ -115,6 +111,54 @@ class ChatTemplate:
 
     def _special(self, token: int | None) -> str:
         return "" if token is None else self._tokenizer.token_text(token)
+
+
+Origin = Literal["file", "placeholder", "missing"]
+"""The origin of a template: the file, or the reason for a replacement."""
+
+
+def chosen_template(tokenizer: Tokenizer) -> tuple[str, Origin]:
+    """Return the template of a model and its origin, without parsing it.
+
+    Microsoft's GGUF carries a placeholder (it contains BITNET and never ends a turn), which is replaced. Without a
+    template, vocabularies that have <|eot_id|> get BITNET_TEMPLATE and all others PLAIN_TEMPLATE. Raises TokenizerError
+    for a template that is not text, or too long.
+    """
+    source = _named_default(tokenizer.chat_template)
+    if source is not None and _PLACEHOLDER not in source:
+        if len(source) > MAX_TEMPLATE:
+            raise TokenizerError(f"the chat template has {len(source)} characters; the limit is {MAX_TEMPLATE}")
+        return source, "file"
+    replacement = BITNET_TEMPLATE if "<|eot_id|>" in tokenizer.specials else PLAIN_TEMPLATE
+    return replacement, "missing" if source is None else "placeholder"
+
+
+def unreadable(tokenizer: Tokenizer) -> str:
+    """Return the reason why the template of a model does not parse; empty if it does."""
+    try:
+        ChatTemplate(tokenizer).close()
+    except TokenizerError as error:
+        return str(error)
+    return ""
+
+
+def _with_parsed_arguments(message: Any) -> Any:
+    """Return a message whose tool calls have their arguments as objects; OpenAI's are objects written as text."""
+    if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
+        return message
+    return message | {"tool_calls": [_parsed_call(call) for call in message["tool_calls"]]}
+
+
+def _parsed_call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    if isinstance(call.get("function"), dict):
+        return call | {"function": _parsed_call(call["function"])}
+    try:
+        arguments = json.loads(call["arguments"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return call
+    return call | {"arguments": arguments} if isinstance(arguments, dict) else call
 
 
 def _named_default(source: Any) -> str | None:
@@ -157,7 +201,7 @@ class _Shield:
         self._starts = {special[:cut] for special in ordered for cut in range(1, len(special))}
         self._ends = {special[cut:] for special in ordered for cut in range(1, len(special))}
         self._lengths = range(1, max(map(len, ordered), default=1))
-        present = {char for text in _texts(messages) for char in text}
+        present: set[str] = set().union(*_texts(messages))
         self._free = (chr(code) for code in _PRIVATE_USE if chr(code) not in present)
         self._cover: dict[str, str] = {}
 
@@ -198,7 +242,9 @@ class _Shield:
         for size in self._lengths:
             risky.update(start for start in starts if text[start : start + size] in self._ends)
             risky.update(end - size for end in ends if size <= end and text[end - size : end] in self._starts)
-        return "".join(self._hide(char) if index in risky else char for index, char in enumerate(text))
+        for index in risky:
+            text = text[:index] + self._hide(text[index]) + text[index + 1 :]
+        return text
 
     def _hide(self, char: str) -> str:
         if char not in self._cover:

@@ -7,21 +7,28 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+from bitnet_hal.errors import short
 from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from bitnet_core.errors import TokenizerError
-from bitnet_core.tokenizer.chat import ChatTemplate
+from bitnet_core.tokenizer.chat import chosen_template
 from bitnet_core.tokenizer.load import load_tokenizer
+from bitnet_core.tokenizer.patterns import steps
 from bitnet_core.tokenizer.pretokenizers import PRE_TOKENIZERS, PreTokenizer, pre_tokenizer
 from bitnet_core.tokenizer.tokenizer import Tokenizer
 from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType
 
 PROBES: Final = (
+    "e\u0301 u\u0308ber \u1112\u1161\u11ab\u1100\u1173\u11af \u212b \ufb01",  # decomposed, and compatibility forms
+    "  two spaces first, and  1 digit; it'sword",
     "Hello  world, they'll say: DON'T 'S 12345 1.5e10 (Hi (Hi)) f(x)[0] += y_1; a-b_c ~`^|<>=$",
     " \t two\n\n  three   \n four!!\n?\r\n\r\n 'five' ½²٣ naïve Übergrößen日本語テキスト한국어🙂🙂 हिन्दी x",
 )
-"""Texts that distinguish the pre-tokenizers."""
+"""Texts that distinguish pre-tokenizers, normalizers and prefixes."""
+
+
+_NO_PLACE: Final = "GGUF has no place for that rule; convert to safetensors, or use the model's own GGUF file"
 
 
 def gguf_keys(keys: Mapping[str, Any], vocab: int) -> dict[str, Any]:
@@ -32,9 +39,10 @@ def gguf_keys(keys: Mapping[str, Any], vocab: int) -> dict[str, Any]:
     """
     tokenizer = load_tokenizer(keys)
     written = _gguf_keys_of_gguf(keys) if keys["kind"] == "gguf" else _gguf_keys_of_folder(keys, tokenizer)
-    template = ChatTemplate(tokenizer)
-    if template.origin != "missing":
-        written["tokenizer.chat_template"] = template.source
+    _check_same(tokenizer, load_tokenizer({"kind": "gguf", **written}), _NO_PLACE)
+    source, origin = chosen_template(tokenizer)
+    if origin != "missing":
+        written["tokenizer.chat_template"] = source
     missing = vocab - len(written["tokenizer.ggml.tokens"])
     if missing > 0:
         written["tokenizer.ggml.tokens"] += [f"[PAD{vocab - missing + i}]" for i in range(missing)]
@@ -79,7 +87,7 @@ def _gguf_keys_of_folder(keys: Mapping[str, Any], tokenizer: Tokenizer) -> dict[
         written["tokenizer.ggml.pre"] = _matching_rule(document).name
         written["tokenizer.ggml.merges"] = [" ".join(pair) for pair in merges]
     else:
-        written["tokenizer.ggml.add_space_prefix"] = tokenizer.space_prefix
+        written["tokenizer.ggml.add_space_prefix"] = _adds_space(document)
         written["tokenizer.ggml.scores"] = _scores(tokenizer, merges)
         unknown = document["model"].get("unk_token")
         if unknown in tokenizer.tokens:
@@ -97,17 +105,45 @@ def _gguf_keys_of_folder(keys: Mapping[str, Any], tokenizer: Tokenizer) -> dict[
     return written | {f"tokenizer.ggml.{name}_token_id": token for name, token in named.items() if token is not None}
 
 
+def probes(tokenizer: Tokenizer) -> list[str]:
+    """Return texts that show differences between tokenizers of one vocabulary, also behind a special token."""
+    special = next(iter(tokenizer.specials), None)
+    return [*PROBES, *([] if special is None else [f"{special}word {special} word"])]
+
+
+def _check_same(tokenizer: Tokenizer, written: Tokenizer, why: str) -> None:
+    """Raise TokenizerError, naming a text, if the written tokenizer encodes it differently."""
+    for text in probes(tokenizer):
+        for special in (False, True):
+            ids, other = (each.encode(text, add_bos=False, parse_special=special) for each in (tokenizer, written))
+            if ids != other:
+                raise TokenizerError(
+                    f"the tokenizer would change: {short(text)} is encoded as {short(ids)}, and after the conversion "
+                    f"as {short(other)}: {why}"
+                )
+
+
+def _adds_space(document: Mapping[str, Any]) -> bool:
+    """Return whether a SentencePiece tokenizer.json puts a space before a text."""
+    parts = [*steps(document.get("normalizer")), *steps(document.get("pre_tokenizer"))]
+    return any(
+        step.get("type") == "Prepend" or (step.get("type") == "Metaspace" and step.get("prepend_scheme") != "never")
+        for step in parts
+    )
+
+
 def _matching_rule(document: Mapping[str, Any]) -> PreTokenizer:
     """Return the GGUF pre-tokenizer that splits text as that of a tokenizer.json."""
     own = Backend.from_str(json.dumps(document)).pre_tokenizer
     ignore_merges = bool(document["model"].get("ignore_merges"))
+    composes = "NFC" in [step.get("type") for step in steps(document.get("normalizer"))]
     if own is not None:
         expected = [[piece for piece, _ in own.pre_tokenize_str(text)] for text in PROBES]
         for rule in PRE_TOKENIZERS:
             splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule.patterns]
-            steps = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(False, use_regex=False)])
-            found = [[piece for piece, _ in steps.pre_tokenize_str(text)] for text in PROBES]
-            if found == expected and rule.ignore_merges == ignore_merges:
+            splitter = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(False, use_regex=False)])
+            found = [[piece for piece, _ in splitter.pre_tokenize_str(text)] for text in PROBES]
+            if found == expected and (rule.ignore_merges, rule.nfc) == (ignore_merges, composes):
                 return rule
     raise TokenizerError(
         "GGUF has no name for the pre-tokenizer of this tokenizer.json, so the text would be split wrongly; "
@@ -143,16 +179,16 @@ def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
             )  # transformers reads the bos rule from this file alone
         generation = dict(keys.get("generation_config") or {})
     else:
-        document, config = (
-            json.dumps(_with_bos(tokenizer), ensure_ascii=False),
-            _config_of_gguf(keys, tokenizer, context),
-        )
+        document = json.dumps(_with_bos(tokenizer), ensure_ascii=False)
+        config = _config_of_gguf(keys, tokenizer, context)
+        again = load_tokenizer({"kind": "hf", "tokenizer_json": document, "tokenizer_config": config})
+        _check_same(tokenizer, again, "tokenizer.json has no place for that rule; convert to GGUF instead")
         generation = {"eos_token_id": sorted(tokenizer.eos_ids)}
         if tokenizer.bos_id is not None:
             generation["bos_token_id"] = tokenizer.bos_id
-    template = ChatTemplate(tokenizer)
-    if template.origin == "placeholder" or (keys["kind"] == "gguf" and template.origin == "file"):
-        config["chat_template"] = template.source
+    source, origin = chosen_template(tokenizer)
+    if origin == "placeholder" or (keys["kind"] == "gguf" and origin == "file"):
+        config["chat_template"] = source
     texts = {"tokenizer_config.json": config, "generation_config.json": generation}
     return {"tokenizer.json": document} | {
         name: json.dumps(values, indent=2, ensure_ascii=False) + "\n" for name, values in texts.items()

@@ -27,6 +27,7 @@ MAX_PART: Final = 1 << 14
 
 Entry = tuple[int, str]
 """A token's id and text."""
+_NFC: Final = normalizers.NFC()
 _LETTERS: Final = {byte: letter for letter, byte in byte_alphabet().items()}
 
 
@@ -142,6 +143,8 @@ class _ByteLevel(_Pipeline):
     def _written(self, text: str) -> str | None:
         if self._vocabulary.add_space_prefix:  # before each part between special tokens
             return None
+        if self._rule.nfc:
+            text = _NFC.normalize_str(text)
         return "".join(map(_LETTERS.__getitem__, text.encode()))
 
     def _pipeline(self, entries: Sequence[Entry]) -> Backend:
@@ -158,6 +161,8 @@ class _ByteLevel(_Pipeline):
                 pre_tokenizers.ByteLevel(add_prefix_space=bool(self._vocabulary.add_space_prefix), use_regex=False),
             ]
         )
+        if self._rule.nfc:
+            backend.normalizer = _NFC
         backend.decoder = decoders.ByteLevel()
         return backend
 

@@ -12,6 +12,7 @@ from bitnet_hal.errors import short
 from tokenizers import Tokenizer as Backend
 
 from bitnet_core.errors import TokenizerError
+from bitnet_core.formats.json_file import has_lone_surrogate
 from bitnet_core.tokenizer.patterns import check_pipeline, steps
 from bitnet_core.tokenizer.tokenizer import Tokenizer, panics_are_errors
 from bitnet_core.tokenizer.vocabulary import (
@@ -41,6 +42,7 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
     TokenizerError, with the fault, for an invalid file.
     """
     document = _document(tokenizer_json)
+    _add_stated_tokens(document, config)
     added = _added_tokens(document)
     for entry in added:
         if _CONTROL_TEXT.fullmatch(entry["content"]):
@@ -74,6 +76,7 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
         eos_ids=frozenset(ends),
         add_bos=stated if isinstance(stated, bool) else bos_id is not None and starts[:1] == [bos_id],
         space_prefix="ByteLevel" not in kinds and bool({"Strip", "Metaspace"} & kinds),
+        plain_tags="ByteLevel" in kinds,
     )
 
 
@@ -113,7 +116,27 @@ def _document(text: str) -> dict[str, Any]:
         raise TokenizerError(f"tokenizer.json is not JSON: {exc}") from exc
     if not isinstance(document, dict):
         raise TokenizerError("tokenizer.json does not hold an object")
+    if has_lone_surrogate(text, document):
+        raise TokenizerError("tokenizer.json holds half a character (a lone surrogate, such as \\ud800)")
     return document
+
+
+def _add_stated_tokens(document: dict[str, Any], config: Mapping[str, Any]) -> None:
+    """Add the tokens of added_tokens_decoder in tokenizer_config.json that tokenizer.json lacks."""
+    stated, added = config.get("added_tokens_decoder"), document.get("added_tokens")
+    if not isinstance(stated, dict) or not isinstance(added, list | None):
+        return
+    known = {entry.get("content") for entry in added or () if isinstance(entry, dict)}
+    missing = [
+        entry | {"id": int(token)}
+        for token, entry in stated.items()
+        if token.isdecimal() and isinstance(entry, dict) and entry.get("content") not in known
+    ]
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    document["added_tokens"] = [
+        *(added or ()),
+        *(dict.fromkeys(flags, False) | entry for entry in sorted(missing, key=lambda entry: int(entry["id"]))),
+    ]
 
 
 def _added_tokens(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -190,5 +213,7 @@ def _named(backend: Backend, token: Any) -> int | None:
         return None
     if not isinstance(text, str):
         raise TokenizerError(f"tokenizer_config.json names a token as {type(text).__name__}, not as a string")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise TokenizerError("tokenizer_config.json names a token by half a character (a lone surrogate)")
     found = backend.token_to_id(text)
     return None if found is None else int(found)

@@ -12,10 +12,14 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Final, NoReturn
 
 import jinja2
+import jinja2.filters
+import jinja2.nodes
+import jinja2.parser
+from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _MESSAGE: Final = 300  # characters of the template's message in an error
@@ -25,12 +29,17 @@ _METHODS: Final = {
     *("endswith", "removeprefix", "removesuffix", "replace", "find", "rfind", "index", "count", "join"),
     *("lower", "upper", "capitalize", "title", "isdigit", "isalpha", "isspace", "isupper", "islower"),
     *("items", "keys", "values", "get"),
+    *("grouper", "list"),  # of the groups of the filter groupby
 }
 _FILTERS: Final = {
-    *("abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "int", "items"),
-    *("join", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "replace", "reverse"),
-    *("round", "safe", "select", "selectattr", "sort", "string", "title", "trim", "unique", "upper"),
+    *("abs", "batch", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "filesizeformat"),
+    *("first", "float", "forceescape", "groupby", "int", "items", "join", "last", "length", "list", "lower", "map"),
+    *("max", "min", "reject", "rejectattr", "replace", "reverse", "round", "safe", "select", "selectattr", "slice"),
+    *("sort", "string", "striptags", "sum", "title", "trim", "truncate", "unique", "upper", "urlencode", "wordcount"),
 }
+"""Filters of jinja2 whose result is not much longer than their input; `indent` and `batch` are bounded below."""
+_WIDEST: Final = 64  # blanks of an indentation
+_LARGEST: Final = 1 << 12  # parts of a slice, or items of a batch
 _GLOBALS: Final = ("range", "dict", "namespace")
 
 
@@ -41,8 +50,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "%"})
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-        self.filters = {name: func for name, func in self.filters.items() if name in _FILTERS}
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation])
+        known = self.filters
+        self.filters = {name: func for name, func in known.items() if name in _FILTERS}
+        self.filters["indent"] = _indent
+        for name in ("batch", "slice"):
+            self.filters[name] = _bounded(known[name])
         self.filters["tojson"] = _to_json
         self.globals = {name: self.globals[name] for name in _GLOBALS}
         self.globals["raise_exception"] = _raise_exception
@@ -60,6 +73,36 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         if operator == "**" or max(abs(left), abs(right)) > _NUMBER:
             raise jinja2.exceptions.SecurityError(f"the number is too large ({operator})")
         return super().call_binop(context, operator, left, right)
+
+
+class _Generation(Extension):
+    """The tag {% generation %}, with which transformers marks the assistant's words: its body is rendered."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    """Indent lines as jinja2's filter does, by at most _WIDEST blanks."""
+    if len(width) > _WIDEST if isinstance(width, str) else width > _WIDEST:
+        raise jinja2.exceptions.SecurityError(f"an indentation has at most {_WIDEST} characters")
+    return jinja2.filters.do_indent(str(text), width, first, blank)
+
+
+def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter whose first argument, a number of parts or items, is at most _LARGEST."""
+
+    @wraps(function)
+    def bounded(value: Any, *arguments: Any, **named: Any) -> Any:
+        counts = [n for n in (*arguments, *named.values()) if isinstance(n, int)]
+        if max(counts, default=0) > _LARGEST:
+            raise jinja2.exceptions.SecurityError(f"at most {_LARGEST} parts")
+        return function(value, *arguments, **named)
+
+    return bounded
 
 
 class _RefusedError(Exception):

@@ -50,8 +50,9 @@ class Tokenizer:
     whole: builds the library's tokenizer for any text. part: builds one that encodes a given text in the same way, much
     sooner, or returns None; it serves the first text, so that a user need not wait, and `whole` all others. types: the
     TokenType of each token. bos_id: id that begins a text if add_bos is true, or None; eos_ids: ids that end a reply
-    (end of text and end of turn); specials: ids of the control tokens by text; chat_template: as the model states it,
-    or None. Raises TokenizerError for special tokens that no real model has (too many, too long).
+    (end of text and end of turn). plain_tags: user-defined tokens are decoded as they are spelled, as in llama.cpp.
+    specials: ids of the control tokens by text; chat_template: as the model states it, or None. Raises TokenizerError
+    for special tokens that no real model has (too many, too long).
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Tokenizer:
         eos_ids: frozenset[int],
         add_bos: bool,
         space_prefix: bool,
+        plain_tags: bool = True,
     ) -> None:
         self.bos_id = bos_id
         self.eos_id = eos_id
@@ -81,6 +83,7 @@ class Tokenizer:
         self.types = types
         self.byte_level = byte_level
         self.space_prefix = space_prefix
+        self._plain_tags = plain_tags
         self.chat_template: Any = None
         self.specials = {tokens[i]: i for i in np.flatnonzero(types == TokenType.CONTROL).tolist() if tokens[i]}
         own = np.flatnonzero(types == TokenType.USER_DEFINED).tolist()
@@ -176,7 +179,7 @@ class Tokenizer:
         text, kind = self.tokens[token], self.types[token]
         if kind in (TokenType.CONTROL, TokenType.UNKNOWN):
             return b""
-        if kind == TokenType.USER_DEFINED:
+        if kind == TokenType.USER_DEFINED and self._plain_tags:
             return text.encode()
         if self.byte_level:
             if all(char in _ALPHABET for char in text):

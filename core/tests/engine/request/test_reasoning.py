@@ -124,3 +124,39 @@ def test_what_constrains_the_answer_leaves_the_reasoning_alone() -> None:
 def test_no_reasoning_at_all() -> None:
     limit = ReasoningLimit(Reasoning(OPEN, CLOSE, [OPEN]), 0, [CLOSE], 64)
     assert allowed(limit.mask()) == [CLOSE]
+
+
+BLANK = np.array([1 << BREAK, 0], np.int32)
+
+
+def test_a_reply_may_open_its_reasoning_before_a_constrained_answer() -> None:
+    limit = ReasoningLimit(Reasoning(OPEN, CLOSE, PROMPT), 8, [CLOSE], 64, OnlyNine(), BLANK)
+    assert allowed(limit.mask()) == sorted([9, OPEN])
+    assert limit.accept(OPEN)
+    assert len(allowed(limit.mask())) == 64
+    assert limit.accept(50)
+    assert limit.accept(CLOSE)
+    assert allowed(limit.mask()) == sorted([9, BREAK])
+    assert limit.accept(BREAK)
+    assert limit.accept(9)
+    assert allowed(limit.mask()) == [9]
+
+
+def test_white_space_after_reasoning_ends() -> None:
+    limit = ReasoningLimit(Reasoning(OPEN, CLOSE, [OPEN]), 8, [CLOSE], 64, OnlyNine(), BLANK)
+    assert limit.accept(CLOSE)
+    for _ in range(4):
+        assert limit.accept(BREAK)
+    assert allowed(limit.mask()) == [9]
+
+
+def test_a_prompt_that_closes_the_reasoning_leaves_only_the_answer() -> None:
+    limit = ReasoningLimit(Reasoning(OPEN, CLOSE, [OPEN, BREAK, CLOSE, BREAK]), 8, [CLOSE], 64, OnlyNine(), BLANK)
+    assert allowed(limit.mask()) == [9]
+
+
+def test_an_answer_that_has_begun_cannot_reason() -> None:
+    limit = ReasoningLimit(Reasoning(OPEN, CLOSE, [5, CLOSE, 6]), 8, [CLOSE], 64, OnlyNine(), BLANK)
+    assert allowed(limit.mask()) == sorted([9, OPEN])
+    assert limit.accept(9)
+    assert allowed(limit.mask()) == [9]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
-from bitnet_core.formats.ternary import floats, mlx, ptq1_0, q1_0, q2_0
+from bitnet_core.formats.gguf.types import BY_NAME
+from bitnet_core.formats.ternary import floats, mlx, ptq1_0, q1_0, q2_0, stq1_0, tq1_0, tq2_0
 from bitnet_core.formats.ternary.codes import unpack
 from bitnet_core.model.weights import TernaryWeight
 
 Golden = Mapping[str, Any]
 ROWS, COLUMNS = 3, 256
+STQ1_0 = Path(__file__).parents[1] / "stq1_0.npz"
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +118,61 @@ def test_floats_with_groups_of_several_sizes() -> None:
     assert floats.grouped(4, 192, lambda part: signs[part]).scale_kind == "tensor"
     with pytest.raises(ModelError, match="not ternary in groups"):
         floats.grouped(4, 192, lambda part: draw.standard_normal((4, 192)).astype(np.float32)[part])
+
+
+def test_stq1_0_golden() -> None:
+    """Blocks of Tencent's layout, with the values that independent readers give."""
+    with np.load(STQ1_0) as archive:
+        raw, expected = archive["raw"], archive["values"]
+    weight = stq1_0.decode(raw.reshape(-1), len(raw), 256)
+    spread = np.broadcast_to(weight.scales.reshape(-1, 1), (len(raw), 1))
+    assert ((unpack(weight.codes, 256).astype(np.float32) - 1) * spread == expected).all()
+
+
+def test_each_four_of_stq1_0_has_one_zero() -> None:
+    blocks = np.random.default_rng(0).integers(0, 256, (64, 42)).astype(np.uint8)
+    codes = stq1_0.codes_of(blocks)
+    assert codes.max() == 2
+    strided = codes.reshape(-1, 4, 4, 16)  # block, chunk, p, g
+    assert ((strided == 1).sum(axis=2) == 1).all()
+
+
+def test_the_variant_of_stq1_0_with_integer_scales_is_named() -> None:
+    blocks = np.zeros((4, 42), np.uint8)
+    blocks[:, 40:] = np.array([655], "<i2").view(np.uint8)  # 0.02 * 32768
+    with pytest.raises(ModelError, match="variant v2"):
+        stq1_0.decode(blocks.reshape(-1), 4, 256)
+
+
+DECODERS = {
+    "Q2_0": q2_0.decode,
+    "PQ2_0": lambda data, rows, columns: q2_0.decode(data, rows, columns, block=128),
+    "PTQ1_0": ptq1_0.decode,
+    "Q1_0": q1_0.decode,
+    "STQ1_0": stq1_0.decode,
+    "TQ1_0": tq1_0.decode,
+    "TQ2_0": tq2_0.decode,
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", DECODERS)
+def test_arbitrary_bytes_cause_no_warnings(name: str) -> None:
+    size = BY_NAME[name].nbytes((64, 256)) or 0
+    rng = np.random.default_rng(0)
+    for data in (rng.integers(0, 256, size).astype(np.uint8), np.full(size, 0xFF, np.uint8), np.zeros(size, np.uint8)):
+        with suppress(ModelError):
+            DECODERS[name](data, 64, 256)
+
+
+def test_mlx_packs_of_one_bit() -> None:
+    """Bonsai's 1-bit models: values bias and bias + scale, which are -d and d."""
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 256, (3, 32)).astype(np.uint8)
+    scales = np.array([[0.5, 1.0], [0.25, 0.5], [1.0, 0.0]], np.float32)
+    weight = mlx.ternary(mlx.Pack(1, words, scales, -scales / 2))
+    bits = np.unpackbits(words, axis=1, bitorder="little").astype(np.float32)
+    expected = (bits * np.repeat(scales, 128, axis=1)) - np.repeat(scales, 128, axis=1) / 2
+    assert (dequantized(weight) == expected).all()
+    with pytest.raises(ModelError, match=r"not -d and d.*GGUF file \(Q1_0\)"):
+        mlx.ternary(mlx.Pack(1, words, scales, -scales))

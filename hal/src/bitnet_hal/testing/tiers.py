@@ -25,6 +25,7 @@ MARKERS: dict[str, tuple[str, str]] = {
     "RecordingRules": ("tier3", "functionality"),
     "FeatureRules": ("tier3", "functionality"),
     "LivenessRules": ("tier3", "functionality"),
+    "InvarianceRules": ("tier3", "accuracy"),
     "ModelRules": ("tier3", "accuracy"),
     "NoModelRules": ("tier3", "accuracy"),
     "SpeedRules": ("tier4", "performance"),

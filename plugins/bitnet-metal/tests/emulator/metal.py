@@ -40,7 +40,7 @@ class MisuseError(AssertionError):
 
 
 class State:
-    """State that tests read and set."""
+    """The state of the emulated framework, which tests read and set."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables

@@ -28,7 +28,7 @@ BUILT_IN = {
 
 
 class CompileError(Exception):
-    """The compiler's message."""
+    """A compiler's error, with its message."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def without_comments(text: str) -> str:
 
 
 def arguments_of(text: str) -> dict[str, list[Argument]]:
-    """Parameters by kernel."""
+    """Return the parameters by kernel."""
     found = {}
     for name, inside in KERNEL.findall(without_comments(text)):
         arguments = []

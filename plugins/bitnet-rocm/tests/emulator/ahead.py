@@ -14,7 +14,7 @@ from bitnet_rocm import compile, tuning
 from bitnet_rocm.describe import OPTIONAL
 
 COMPUTE_UNITS = 8
-"""Properties of the emulated GPU."""
+"""Multiprocessors of the emulated GPU."""
 ARCHITECTURES = ("gfx1100", "gfx90a", "gfx942", "gfx1201")
 
 Program = tuple[str, str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import msgspec
 from bitnet_hal.errors import BitnetError
@@ -14,10 +14,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bitnet_server import page
+from bitnet_server import descriptions, page
+from bitnet_server.call import Call
+from bitnet_server.error_shapes import error_response
 from bitnet_server.errors import ApiError, from_engine, internal, unavailable
 from bitnet_server.middleware import Middleware
+from bitnet_server.protocols import paths
 from bitnet_server.request_state import now
+from bitnet_server.response import Document
 from bitnet_server.schema import (
     ChatRequest,
     CompletionRequest,
@@ -30,9 +34,7 @@ from bitnet_server.schema import (
 from bitnet_server.service import Service
 from bitnet_server.streams import ClientGoneError, EventStream, Reader, collect
 
-if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
-    from bitnet_server.chat import ChatCall
-    from bitnet_server.completions import CompletionCall
+T = TypeVar("T")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -46,6 +48,7 @@ def make_app(service: Service) -> ASGIApp:
         405: _wrong_method,
         ApiError: _refused,
         BitnetError: _refused,
+        ClientDisconnect: _gone,
         Exception: _failed,
     }
     app = Starlette(routes=routes, exception_handlers=errors)
@@ -87,6 +90,18 @@ class Endpoints:
             for prefix in ("/v1", ""):
                 endpoint = Generate(self.service, chat=path.startswith("/chat"))
                 made.append(Route(prefix + path, endpoint, methods=["POST"]))
+        return made + self._other_apis()
+
+    def _other_apis(self) -> list[BaseRoute]:
+        service = self.service
+        made: list[BaseRoute] = []
+        for path, read in paths.CALLS.items():
+            made.append(Route(path, GenerateTranslated(service, read), methods=["POST"]))
+        for path, answer in paths.POSTS.items():
+            made.append(Route(path, _posted(service, answer), methods=["POST"]))
+        for path, describe in paths.GETS.items():
+            made.append(Route(path, _got(service, describe), methods=["GET"]))
+        made.append(Route("/v1/responses/{id}", self.kept_response, methods=["GET", "DELETE"]))
         return made
 
     async def health(self, request: Request) -> Response:
@@ -112,29 +127,12 @@ class Endpoints:
         return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def props(self, request: Request) -> Response:
-        """Return the properties that the chat page shows."""
-        service, model = self.service, self.service.model
-        return _json(
-            {
-                "model": service.names[0],
-                "device": model.device.info.name,
-                "backend": model.device.info.backend,
-                "n_ctx": model.engine.max_model_len,
-                "version": service.fingerprint,
-                "slots": model.engine.sequences,
-            }
-        )
+        """Return the properties of the model and the server."""
+        return _json(descriptions.props(self.service))
 
     async def slots(self, request: Request) -> Response:
-        """Return the running requests, without their texts."""
-        scheduler = self.service.model.engine.scheduler
-        return _json(
-            [
-                {"id": s.id, "state": state, "prompt_tokens": s.prompt_tokens, "generated_tokens": s.generated_tokens}
-                for state, texts in (("running", scheduler.running), ("waiting", scheduler.waiting))
-                for s in list(texts)
-            ]
-        )
+        """Return the running and waiting requests, without their texts."""
+        return _json(descriptions.slots(self.service))
 
     async def models(self, request: Request) -> Response:
         """Return every name of the model."""
@@ -147,6 +145,13 @@ class Endpoints:
             raise ApiError(404, f"there is no model {name[:200]!r} here", param="model", code="model_not_found")
         return _json(self._model(name))
 
+    async def kept_response(self, request: Request) -> Response:
+        """Return or drop a response that previous_response_id may name."""
+        from bitnet_server.protocols.responses import drop_response, kept_response
+
+        answer = drop_response if request.method == "DELETE" else kept_response
+        return _json(answer(self.service, request.path_params["id"]))
+
     async def tokenize(self, request: Request) -> Response:
         """Return the tokens of a text."""
         asked, model = await self._parsed(request, TokenizeRequest), self.service.model
@@ -154,27 +159,38 @@ class Endpoints:
         if text is None:
             raise ApiError(400, "content is missing", param="content")
         self.service.check_text(text)
-        bos = asked.add_special and model.tokenizer.add_bos
-        tokens = await asyncio.to_thread(model.tokenizer.encode, text, add_bos=bos, parse_special=asked.parse_special)
-        return _json({"tokens": tokens})
+        bos = (asked.add_special or asked.add_special_tokens) and model.tokenizer.add_bos
+        special = asked.parse_special if asked.content is not None else True  # as in vLLM, whose field is prompt
+        tokens = await in_thread(lambda: model.tokenizer.encode(text, add_bos=bos, parse_special=special))
+        return _json({"tokens": tokens, "count": len(tokens), "max_model_len": model.engine.max_model_len})
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of tokens."""
         asked, tokenizer = await self._parsed(request, DetokenizeRequest), self.service.model.tokenizer
         vocab = self.service.model.config.vocab
+<<<<<<< HEAD
         if asked.tokens and not 0 <= min(asked.tokens) <= max(asked.tokens) < vocab:
             raise ApiError(400, f"a token id is outside 0..{vocab - 1}", param="tokens")
         text = b"".join(tokenizer.token_bytes(token) for token in asked.tokens).decode("utf-8", "replace")
         return _json({"content": text})
+=======
+
+        def decoded() -> str:
+            if max(asked.tokens, default=0) >= vocab:
+                raise ApiError(400, f"tokens names a token outside 0..{vocab - 1}", param="tokens")
+            return b"".join(map(tokenizer.token_bytes, asked.tokens)).decode("utf-8", "replace")
+
+        text = await in_thread(decoded)
+        return _json({"content": text, "prompt": text})
+>>>>>>> main
 
     async def apply_template(self, request: Request) -> Response:
         """Render messages as a prompt."""
         from bitnet_server.chat import plain_messages
-        from bitnet_server.tools import ToolChoice
 
         asked, model = await self._parsed(request, TemplateRequest), self.service.model
-        plain = plain_messages(asked.messages, ToolChoice())
-        return _json({"prompt": await asyncio.to_thread(model.chat_template.render, plain)})
+        plain = plain_messages(asked.messages)
+        return _json({"prompt": await in_thread(lambda: model.chat_template.render(plain))})
 
     def _names(self) -> tuple[str, ...]:
         _ = self.service.model
@@ -210,20 +226,20 @@ class Generate:
         except ClientDisconnect:
             return
         call = self._parsed(body)
-        generations = await asyncio.to_thread(call.generations)
+        generations = await in_thread(call.generations)
         queue, states = await service.submit(generations, created)
         call.states = states
         if call.request.stream:
-            await EventStream(service, queue, states, call.formatter())(scope, receive, send)
+            await EventStream(service, queue, states, call.formatter(), call.headers())(scope, receive, send)
             return
         async with Reader(service, queue, states, receive) as reader:
             try:
                 deltas = await collect(reader, service.settings.keep_alive)
             except ClientGoneError:
                 return
-        await _json(call.to_response(deltas))(scope, receive, send)
+        await _json(call.to_response(deltas), call.headers())(scope, receive, send)
 
-    def _parsed(self, body: bytes) -> ChatCall | CompletionCall:
+    def _parsed(self, body: bytes) -> Call:
         if self._chat:
             from bitnet_server.chat import ChatCall
 
@@ -233,14 +249,62 @@ class Generate:
         return CompletionCall(self._service, parse(body, CompletionRequest))
 
 
+class GenerateTranslated(Generate):
+    """The handler of a path of another API. read: parses a body."""
+
+    def __init__(self, service: Service, read: Callable[[Service, bytes], Call]) -> None:
+        super().__init__(service, chat=True)
+        self._read = read
+
+    def _parsed(self, body: bytes) -> Call:
+        return self._read(self._service, body)
+
+
+def _posted(service: Service, answer: Callable[[Service, bytes], Document]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        service.check_accepting()
+        body = await read_body(request, service)
+        return _json(await in_thread(lambda: answer(service, body)))
+
+    return endpoint
+
+
+def _got(service: Service, describe: Callable[[Service], Document]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        return _json(describe(service))
+
+    return endpoint
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function in a thread.
+
+    A StopIteration becomes a RuntimeError: a future cannot hold it, and its waiter would wait for ever.
+    """
+
+    def guarded() -> T:
+        try:
+            return function()
+        except StopIteration as exc:
+            raise RuntimeError("a function raised StopIteration") from exc
+
+    return await asyncio.to_thread(guarded)
+
+
 async def read_body(request: Request, service: Service) -> bytes:
     """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow, 400 if the client left."""
     limit, parts, size = service.settings.max_body, [], 0
+<<<<<<< HEAD
     too_long = ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
         raise too_long  # before `100 Continue` asks for it
+=======
+    announced = request.headers.get("content-length", "0")
+>>>>>>> main
     try:
+        if announced.isdecimal() and int(announced[:20]) > limit:  # before the client is told to continue
+            raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
         async with asyncio.timeout(service.settings.body_timeout):
             async for part in request.stream():
                 size += len(part)
@@ -254,22 +318,29 @@ async def read_body(request: Request, service: Service) -> bytes:
     return b"".join(parts)
 
 
-def _json(document: Any) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")
+def _json(document: Any, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    return from_engine(error).response()
+    return error_response(from_engine(error), request.scope)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    """Return a response that nobody reads: the client left while it sent its request."""
+    return Response(status_code=499)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Return an error response; the middleware has logged the exception."""
-    return internal().response()
+    return error_response(internal(), request.scope)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
-    return ApiError(404, f"there is no {request.url.path[:200]} here", code="unknown_url").response()
+    error = ApiError(404, f"there is no {request.url.path[:200]} here", code="unknown_url")
+    return error_response(error, request.scope)
 
 
 async def _wrong_method(request: Request, _: Exception) -> Response:
-    return ApiError(405, f"{request.method} is not possible here", code="method_not_allowed").response()
+    error = ApiError(405, f"{request.method} is not possible here", code="method_not_allowed")
+    return error_response(error, request.scope)

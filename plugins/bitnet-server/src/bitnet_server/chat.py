@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from bitnet_core.structured import Grammar
+from bitnet_hal.errors import UsageError
 
-from bitnet_server import tools
 from bitnet_server.errors import ApiError
-from bitnet_server.request_builder import check_common, generation_requests, grammar_in
+from bitnet_server.framing import ServerSentEvents
+from bitnet_server.output_format import grammar_in
+from bitnet_server.request_builder import check_common, generation_requests
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, chat_logprobs, timings, usage
 from bitnet_server.schema import ChatRequest, Message
 from bitnet_server.service import Service
+from bitnet_server.tool_calls import Parser, to_tool_calls
+from bitnet_server.tool_prompt import render_call, template_call, template_tools, trained, with_tool_prompt
+from bitnet_server.tools import ToolChoice
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
+
+_HEADER = 1000
+"""Most characters of a header about tools."""
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
@@ -29,8 +38,10 @@ class ChatCall:
         self.service, self.request = service, request
         self.model: Model = service.model
         self._check()
-        self._tools = tools.ToolChoice.of(request)
-        self._parsers = [tools.Parser(self._tools) for _ in range(request.n or 1)]
+        self._tools = ToolChoice.of(request, trained=trained(self.model))
+        self._format = grammar_in(request)
+        answers = self._format is not None and not self._tools.must
+        self._parsers = [Parser(self._tools, answers=answers) for _ in range(request.n or 1)]
         self.states: Sequence[RequestState] = ()
 
     def _check(self) -> None:
@@ -38,19 +49,61 @@ class ChatCall:
         check_common(request, self.model, self.service.names)
         if request.top_logprobs and not request.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs", param="top_logprobs")
+        for name in ("functions", "function_call", "web_search_options"):
+            if getattr(request, name) is not None:
+                raise ApiError(400, f"{name} is not supported: use tools", param=name, code="unsupported_value")
+        for name in ("max_tokens", "max_completion_tokens"):
+            if getattr(request, name) == 0:
+                raise ApiError(400, f"{name} must be 1 or more, or -1 for the room in the context", param=name)
         if request.modalities is not None and request.modalities != ["text"]:
             raise ApiError(400, "only text can be generated", param="modalities", code="unsupported_value")
 
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests: template, tokenize, compile grammars. Runs in a worker thread."""
         request = self.request
-        tokens = chat_tokens(self.model, plain_messages(request.messages, self._tools), self._variables())
+        grammar = self._grammar()
+        tokens = self.prompt_tokens()
+        given = self._max_tokens
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
-        given = request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens
-        limit = given or max(1, self.model.engine.max_model_len - len(tokens))
-        return generation_requests(
-            request, self.model, [tokens], limit, logprobs=logprobs, grammar=self._grammar(), reply=True
-        )
+        limit = given if given > 0 else max(1, self.model.engine.max_model_len - len(tokens))
+        return generation_requests(request, self.model, [tokens], limit, logprobs=logprobs, grammar=grammar, reply=True)
+
+    @property
+    def _max_tokens(self) -> int:
+        """The limit on the answer's tokens; -1 for the room in the context."""
+        request = self.request
+        return request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens or -1
+
+    def prompt_tokens(self) -> list[int]:
+        """Return the tokens of the conversation.
+
+        With truncation "auto" the oldest turns are left out until it fits with an answer of max_tokens, of at most half
+        of the context; without such a limit, of a quarter.
+        """
+        messages, variables = self.request.messages, self._variables()
+        if self.request.truncation != "auto":
+            return chat_tokens(self.model, messages, self._tools, variables)
+        context, max_tokens = self.model.engine.max_model_len, self._max_tokens
+        room = context - (min(max_tokens, context // 2) if max_tokens > 0 else context // 4)
+        turns = [message for message in messages if _ROLES.get(message.role) != "system"]
+        fixed = [message for message in messages if _ROLES.get(message.role) == "system"]
+
+        def without(count: int) -> list[int] | None:
+            """Return the tokens without so many of the oldest turns; None if they do not fit."""
+            try:
+                tokens = chat_tokens(self.model, [*fixed, *turns[count:]], self._tools, variables)
+            except UsageError as exc:
+                if "context holds" not in str(exc):
+                    raise
+                return None
+            return tokens if len(tokens) <= room else None
+
+        starts = [at for at, turn in enumerate(turns) if turn.role == "user"] or [0]
+        if (tokens := without(0)) is not None:
+            return tokens
+        at = bisect_left(starts, True, lo=min(1, len(starts) - 1), key=lambda start: without(start) is not None)
+        left = starts[min(at, len(starts) - 1)]
+        return chat_tokens(self.model, [*fixed, *turns[left:]], self._tools, variables)
 
     def _variables(self) -> dict[str, Any]:
         """Return the entries of chat_template_kwargs that the template uses."""
@@ -63,10 +116,17 @@ class ChatCall:
         return known
 
     def _grammar(self) -> Grammar | None:
-        asked, called = grammar_in(self.request), self._tools.grammar()
-        if asked is not None and called is not None:
-            raise ApiError(400, "tools and a response_format exclude each other here", param="response_format")
-        return asked or called
+        """Return the grammar of the answer, with parameters of tools that are supported."""
+        if self._tools.tools:
+            self._tools = self._tools.supported(self.model.grammars)
+        return self._tools.grammar(self._format)
+
+    def headers(self) -> dict[str, str]:
+        """Return headers of the response: the parts of tools that are not enforced."""
+        if not self._tools.relaxed:
+            return {}
+        text = "; ".join(self._tools.relaxed).encode("ascii", "replace").decode()
+        return {"x-tools-not-enforced": "".join(filter(str.isprintable, text))[:_HEADER]}
 
     def to_response(self, deltas: Sequence[Delta]) -> Document:
         """Build the whole response."""
@@ -81,7 +141,7 @@ class ChatCall:
             if reasoning := "".join(delta.reasoning for delta in own):
                 message["reasoning_content"] = reasoning.rstrip("\n")
             if calls:
-                message["tool_calls"] = tools.to_tool_calls(calls)
+                message["tool_calls"] = to_tool_calls(calls)
             scores = [score for delta in own for score in delta.scores]
             choices.append(
                 {
@@ -98,10 +158,10 @@ class ChatCall:
         return ChatFormatter(self, self._parsers)
 
 
-class ChatFormatter:
+class ChatFormatter(ServerSentEvents):
     """The chunks of one chat response (see streams.ResponseFormatter)."""
 
-    def __init__(self, call: ChatCall, parsers: Sequence[tools.Parser]) -> None:
+    def __init__(self, call: ChatCall, parsers: Sequence[Parser]) -> None:
         self._call, self._parsers = call, parsers
         self._envelope = ResponseEnvelope(call.service, "chatcmpl", "chat.completion.chunk")
         options = call.request.stream_options
@@ -146,8 +206,8 @@ class ChatFormatter:
         return msgspec.json.encode(self._envelope.document([choice], **more))
 
 
-def plain_messages(messages: Sequence[Message], choice: tools.ToolChoice) -> list[dict[str, Any]]:
-    """Return messages for a template: text only, with tools described in the system message."""
+def plain_messages(messages: Sequence[Message], *, calls: bool = False) -> list[dict[str, Any]]:
+    """Return messages for a template with text as their content. calls: the template renders tool calls itself."""
     plain: list[dict[str, Any]] = []
     for at, message in enumerate(messages):
         where = f"messages[{at}]"
@@ -157,10 +217,13 @@ def plain_messages(messages: Sequence[Message], choice: tools.ToolChoice) -> lis
         text = _text(message, where)
         if text is None and role != "assistant":
             raise ApiError(400, f"{where}.content is missing", param=f"{where}.content")
-        if message.tool_calls:
-            text = "\n".join(filter(None, [text, *(tools.render_call(call) for call in message.tool_calls)]))
-        plain.append({"role": role, "content": text or ""})
-    return tools.with_tool_prompt(plain, choice)
+        more: dict[str, Any] = {}
+        if message.tool_calls and calls:
+            more["tool_calls"] = [template_call(call) for call in message.tool_calls]
+        elif message.tool_calls:
+            text = "\n".join(filter(None, [text, *(render_call(call) for call in message.tool_calls)]))
+        plain.append({"role": role, "content": text or "", **more})
+    return plain
 
 
 def _text(message: Message, where: str) -> str | None:
@@ -173,10 +236,20 @@ def _text(message: Message, where: str) -> str | None:
     return "".join(part.text or "" for part in message.content)
 
 
-def chat_tokens(model: Model, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
-    """Return the tokens of a conversation; an assistant's message at its end is continued."""
+def chat_tokens(model: Model, messages: Sequence[Message], choice: ToolChoice, variables: dict[str, Any]) -> list[int]:
+    """Return the tokens of a conversation; an assistant's message at its end is continued.
+
+    Tools are described as the model was trained to read them if its template renders tools, else in the system message.
+    """
+    native = trained(model)
+    plain = plain_messages(messages, calls=native)
+    if choice.tools and native:
+        variables = {**variables, "tools": template_tools(model, choice)}
+    elif choice.tools:
+        plain = with_tool_prompt(model, plain, choice)
     begun = ""
-    if messages[-1]["role"] == "assistant" and len(messages) > 1:
-        begun = messages.pop()["content"]
-    tokens = model.chat_template.chat_tokens(messages, limit=model.engine.max_model_len, **variables)
+    if plain[-1]["role"] == "assistant" and len(plain) > 1 and "tool_calls" not in plain[-1]:
+        begun = plain.pop()["content"]
+    limit = model.engine.max_model_len
+    tokens = model.chat_template.chat_tokens(plain, limit=limit, **variables)
     return tokens + (model.tokenizer.encode(begun, add_bos=False) if begun else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,9 @@ from bitnet_core.engine.request.request import Scored
 from bitnet_core.engine.sampling.logprobs import TokenScore, token_score
 
 from bitnet_server.errors import ApiError
-from bitnet_server.request_builder import check_common, generation_requests, grammar_in
+from bitnet_server.framing import ServerSentEvents
+from bitnet_server.output_format import grammar_in
+from bitnet_server.request_builder import check_common, generation_requests
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, floor, timings, token_bytes, usage
 from bitnet_server.schema import CompletionRequest
@@ -47,6 +50,8 @@ class CompletionCall:
         self.prompts = [self._tokens(prompt) for prompt in self._given]
         request = self.request
         given = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+        if given < 0:
+            given = max(1, self.model.engine.max_model_len - min(map(len, self.prompts)))
         return generation_requests(
             request,
             self.model,
@@ -60,14 +65,28 @@ class CompletionCall:
     def _tokens(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):
             self.service.check_text(prompt)
-            tokenizer = self.model.tokenizer
-            prompt = tokenizer.encode(prompt, add_bos=tokenizer.add_bos)
+            return self._encoded(prompt)
         vocab = self.model.config.vocab
         if not prompt:
             raise ApiError(400, "the prompt is empty", param="prompt")
         if any(not 0 <= token < vocab for token in prompt):
             raise ApiError(400, f"prompt names a token outside 0..{vocab - 1}", param="prompt")
         return prompt
+
+    def _encoded(self, prompt: str) -> list[int]:
+        """Return the tokens of a text.
+
+        Control tokens in it are parsed, as in llama-server and vLLM, unless parse_special is false; a begin token is
+        not doubled.
+        """
+        tokenizer = self.model.tokenizer
+        tokens = tokenizer.encode(prompt, add_bos=False, parse_special=self.request.parse_special is not False)
+        bos = tokenizer.bos_id
+        if tokenizer.add_bos and bos is not None and tokens[:1] != [bos]:
+            tokens.insert(0, bos)
+        if not tokens:
+            raise ApiError(400, "the prompt is empty", param="prompt")
+        return tokens
 
     def _scored(self, index: int) -> Scored | None:
         """Return a callback that keeps the prompt's log probabilities if they are requested, or if the prompt is the
@@ -106,11 +125,13 @@ class CompletionCall:
         choices = []
         for index in range(len(self.states)):
             own = [delta for delta in deltas if delta.index == index]
-            offsets = Offsets(self)
+            offsets = Offsets(self, index)
             logprobs = None
             if self.request.logprobs is not None:
                 made = [(score.token, score) for delta in own for score in delta.scores]
                 logprobs = offsets.document([*self.prompt_logprobs(index), *made])
+                end = len(self.echo(index)) + sum(len(delta.text) for delta in own)
+                logprobs["text_offset"] = [min(at, end) for at in logprobs["text_offset"]]
             choices.append(
                 {
                     "index": index,
@@ -121,25 +142,35 @@ class CompletionCall:
             )
         return envelope.document(choices, usage=usage(self.states, self.texts), timings=timings(self.states))
 
+    def headers(self) -> dict[str, str]:
+        """Return no headers: everything that a completion asks for is enforced."""
+        return {}
+
     def formatter(self) -> CompletionFormatter:
         """Build the formatter of a streamed response."""
         return CompletionFormatter(self)
 
 
 class Offsets:
-    """Formatter of a completion's logprobs, which holds the offset of the next token in the text."""
+    """Formatter of a completion's logprobs, which holds the offset of the next token in the text.
 
-    def __init__(self, call: CompletionCall) -> None:
+    A token that is a part of a character has the offset of that character. A control token has no text, unless the
+    prompt spells it.
+    """
+
+    def __init__(self, call: CompletionCall, index: int) -> None:
         self._tokenizer = call.model.tokenizer
+        self._echo = call.echo(index)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._at = 0
 
     def document(self, scores: Sequence[tuple[int, TokenScore | None]]) -> Document:
         """Return choices[].logprobs for the next tokens."""
         texts = [self._text(token) for token, _ in scores]
         offsets = []
-        for text in texts:
+        for token, _ in scores:
             offsets.append(self._at)
-            self._at += len(text)
+            self._at += self._width(token)
         return {
             "tokens": texts,
             "token_logprobs": [None if score is None else floor(score.logprob) for _, score in scores],
@@ -150,17 +181,28 @@ class Offsets:
             "text_offset": offsets,
         }
 
+    def _width(self, token: int) -> int:
+        """Return the number of characters that a token completes in the text."""
+        raw = self._tokenizer.token_bytes(token)
+        if not raw:
+            name = self._tokenizer.token_text(token)
+            return len(name) if name and self._echo.startswith(name, self._at) else 0
+        text = self._decoder.decode(raw)
+        # a tokenizer may put a blank before the text
+        blank = not self._at and self._echo and text.startswith(" ") and not self._echo.startswith(" ")
+        return len(text) - bool(blank)
+
     def _text(self, token: int) -> str:
         return token_bytes(self._tokenizer, token).decode("utf-8", "replace")
 
 
-class CompletionFormatter:
+class CompletionFormatter(ServerSentEvents):
     """The chunks of one completion (see streams.ResponseFormatter)."""
 
     def __init__(self, call: CompletionCall) -> None:
         self._call = call
         self._envelope = ResponseEnvelope(call.service, "cmpl", "text_completion")
-        self._offsets = [Offsets(call) for _ in call.states]
+        self._offsets = [Offsets(call, index) for index in range(len(call.states))]
         self._begun: set[int] = set()
         options = call.request.stream_options
         self._usage = bool(options and options.include_usage)

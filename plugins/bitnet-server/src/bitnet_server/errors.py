@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
-import msgspec
+from bitnet_core.errors import TokenizerError
 from bitnet_hal.errors import BitnetError, DeviceLostError, UsageError
-from starlette.responses import Response
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +33,6 @@ class ApiError(Exception):
         """Return the error object."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
-    def response(self) -> Response:
-        """Build the response."""
-        return Response(msgspec.json.encode(self.document()), self.status, self.headers, "application/json")
-
 
 def unavailable(message: str, retry_after: int = 1, *, again: bool = True) -> ApiError:
     """Build a 503. again: this server can answer later."""
@@ -51,13 +47,21 @@ def internal() -> ApiError:
     )
 
 
+def too_long(limit: int, reason: str) -> ApiError:
+    """Build the 400 of a prompt that is too long, in the words by which clients recognise it (litellm among them)."""
+    text = f"This model's maximum context length is {limit} tokens: {reason}"
+    return ApiError(400, text, code="context_length_exceeded")
+
+
 def from_engine(error: Exception) -> ApiError:
     """Convert an error of a generation to an error response."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, UsageError):
-        code = "context_length_exceeded" if "context holds" in str(error) else None
-        return ApiError(400, str(error), code=code)
+        limit = re.search(r"context holds (\d+)", str(error))
+        return too_long(int(limit[1]), str(error)) if limit else ApiError(400, str(error))
+    if isinstance(error, TokenizerError):
+        return ApiError(400, f"the messages cannot be rendered: {error}", param="messages")
     if isinstance(error, DeviceLostError):
         return unavailable("the device is lost", 5, again=False)
     if isinstance(error, BitnetError) and "closed" in str(error):

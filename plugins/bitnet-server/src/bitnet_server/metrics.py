@@ -15,6 +15,9 @@ Figures = dict[str, int | float]
 Counts = Mapping[str, tuple[str, str, Mapping[str, int]]]
 """Metric -> explanation, label, count for each value of the label."""
 
+Levels = Mapping[str, tuple[str, str, Mapping[str, float]]]
+"""The same for numbers that rise and fall."""
+
 _VLLM = {
     "running": "num_requests_running",
     "waiting": "num_requests_waiting",
@@ -57,15 +60,23 @@ class Histogram:
 class Metrics:
     """The server's own metrics registry.
 
-    figures, counts: return the engine's, at each scrape; figures returns None before the model is loaded.
+    figures, counts, levels: return the engine's, at each scrape; figures returns None before the model is loaded.
     """
 
-    def __init__(self, figures: Callable[[], Figures | None], counts: Callable[[], Counts]) -> None:
+    def __init__(
+        self,
+        figures: Callable[[], Figures | None],
+        counts: Callable[[], Counts],
+        levels: Callable[[], Levels],
+    ) -> None:
         self.registry = CollectorRegistry()
-        self._figures, self._counts = figures, counts
+        self._figures, self._counts, self._levels = figures, counts, levels
         self.model = ""
         self.http = Counter(
             "bitnet:http_requests", "Answers by path and status.", ["path", "status"], registry=self.registry
+        )
+        self._rejected = Counter(
+            "bitnet:requests_rejected", "Error answers by reason.", ["reason", "status"], registry=self.registry
         )
         label = ["model_name"]
         self._histograms: list[Histogram] = []
@@ -116,6 +127,10 @@ class Metrics:
         for histogram, value in pairs:
             histogram.observe(value)
 
+    def rejected(self, reason: str, status: int) -> None:
+        """Count an error response. reason: its code, one of those in this program."""
+        self._rejected.labels(reason, str(status)).inc()
+
     def cancelled(self) -> None:
         """Count a request whose client disconnected."""
         self._cancelled.labels(self.model).inc()
@@ -140,11 +155,12 @@ class Metrics:
                 yield metric
 
     def _labelled(self) -> Iterator[Metric]:
-        for name, (text, label, counts) in self._counts().items():
-            metric = CounterMetricFamily(f"bitnet:{name}", text, labels=["model_name", label])
-            for value, count in counts.items():
-                metric.add_metric([self.model, value], count)
-            yield metric
+        for family, found in ((CounterMetricFamily, self._counts()), (GaugeMetricFamily, self._levels())):
+            for name, (text, label, values) in found.items():
+                metric = family(f"bitnet:{name}", text, labels=["model_name", label])
+                for value, number in values.items():
+                    metric.add_metric([self.model, value], number)
+                yield metric
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(f"bitnet:{name}", text, labels, registry=self.registry)

@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bitnet_server.error_shapes import error_response
 from bitnet_server.errors import ApiError, internal
 from bitnet_server.metrics import Metrics
 from bitnet_server.settings import Settings
@@ -68,11 +69,13 @@ class Middleware:
     @staticmethod
     async def _answer(error: ApiError, scope: Scope, receive: Receive, send: Send, started: bool) -> None:
         if not started:
-            await error.response()(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
 
     def _count(self, scope: Scope, status: int, request_id: str, began: float) -> None:
         path = scope["path"] if scope["path"] in self._known else "other"
         self._metrics.http.labels(path, str(status)).inc()
+        if "error_reason" in scope:
+            self._metrics.rejected(scope["error_reason"], status)
         if self._settings.log_requests:
             took = time.perf_counter() - began
             log.info("%s %s %d %.3f s %s", scope["method"], path, status, took, request_id)
@@ -84,7 +87,7 @@ class Middleware:
             raise ApiError(403, "requests from this origin are refused", kind="permission_error", code="origin")
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             allowed = {
-                "access-control-allow-methods": "GET, POST, OPTIONS",
+                "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
                 "access-control-allow-headers": headers.get("access-control-request-headers", "")[:1000],
                 "access-control-max-age": "600",
             }
@@ -147,7 +150,7 @@ class Middleware:
         answer.add_vary_header("Origin")
         if origin is not None:
             answer["access-control-allow-origin"] = origin
-            answer["access-control-expose-headers"] = "x-request-id, retry-after"
+            answer["access-control-expose-headers"] = "x-request-id, retry-after, x-tools-not-enforced"
 
 
 def _is_loopback(name: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from bitnet_server.errors import ApiError
 
@@ -17,6 +17,32 @@ HEAD_SECONDS = 10.0
 MAX_CONNECTIONS = 1024
 
 
+_SEPARATORS = 4  # bytes of ": " and of the line's end
+_CHUNK_HEAD = 32  # bytes around a chunk, which are not counted
+
+ABORT = "bitnet.abort"
+"""The ASGI extension that ends a connection at once."""
+
+
+class _Unchunked:
+    """The responses of a request by HTTP/1.0, which knows no chunks (RFC 9112, 6.1): the connection's end ends one."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._send = cycle, cycle.send
+        self._measured = True
+
+    async def send(self, message: Any) -> None:
+        """Send an ASGI message."""
+        if message["type"] == "http.response.start":
+            self._measured = any(name.lower() == b"content-length" for name, _ in message["headers"])
+            if not self._measured:
+                self._cycle.chunked_encoding = False
+                self._cycle.keep_alive = False
+        elif not self._measured:
+            self._cycle.expected_content_length = len(message.get("body", b""))
+        await self._send(message)
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """A protocol that closes connections whose request heads are too long or too slow, and those beyond
     MAX_CONNECTIONS.
@@ -24,7 +50,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _fed = 0  # bytes since the head began; 0 outside a head
+<<<<<<< HEAD
     _framing = 0  # bytes since the head ended that are not the body
+=======
+    _overhead = 0  # bytes after the head that are not the body's, less those that chunks may have
+>>>>>>> main
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -46,26 +76,52 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._fed += len(data)
         else:
+<<<<<<< HEAD
             self._framing += len(data)
         super().data_received(data)
         if self._framing > MAX_FRAMING and not self._refused:
             self._refuse(400, "the body has too many bytes around its parts")
+=======
+            self._overhead += len(data)
+        super().data_received(data)
+        if self._timer is None and self._overhead > MAX_HEAD and not self._refused:
+            self._refuse(431, "the request's chunk extensions or trailers are too long")
+>>>>>>> main
         if self._timer is not None and self._fed > MAX_HEAD and not self._refused:
             self._refuse(431, "the request's headers are too long")
 
     def on_headers_complete(self) -> None:
+<<<<<<< HEAD
         size = len(self.url) + sum(len(name) + len(value) + SEPARATORS for name, value in self.headers)
+=======
+        size = len(self.url) + sum(len(name) + len(value) + _SEPARATORS for name, value in self.headers)
+>>>>>>> main
         self._disarm()
         self._framing = 0
         if size > MAX_HEAD:
             self._refuse(431, "the request's headers are too long")
         elif not self._refused:
+            self._overhead = 0
             super().on_headers_complete()
+            self._prepare(self.cycle)
+
+    def _prepare(self, cycle: RequestResponseCycle) -> None:
+        """Let a response end its connection, and send one to an HTTP/1.0 client without chunks."""
+        cycle.scope["extensions"] = {ABORT: {"now": self.transport.abort}}
+        if cycle.scope["http_version"] == "1.0":
+            cycle.send = _Unchunked(cycle).send  # type: ignore[method-assign]  # uvicorn has no hook
 
     def on_body(self, body: bytes) -> None:
+<<<<<<< HEAD
         self._framing -= len(body)
+=======
+        self._overhead -= len(body)
+>>>>>>> main
         if not self._refused:
             super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        self._overhead -= _CHUNK_HEAD
 
     def on_message_complete(self) -> None:
         if not self._refused:

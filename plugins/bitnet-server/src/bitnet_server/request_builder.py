@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 from bitnet_core.engine.output import StopFilter
 from bitnet_core.engine.request.reasoning import Reasoning
 from bitnet_core.engine.request.request import Scored
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.defaults import SamplingDefaults
 from bitnet_core.options.sampling import SamplingParams
-from bitnet_core.structured import Grammar, grammar_of
+from bitnet_core.structured import Grammar
 from bitnet_hal.errors import UsageError
 
-from bitnet_server.errors import ApiError
+from bitnet_server.errors import ApiError, too_long
+from bitnet_server.output_format import param_of
 from bitnet_server.request_state import GenerationRequest
 from bitnet_server.schema import Common, given_numbers
 
@@ -69,31 +69,10 @@ def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs
     )
 
 
-def grammar_in(request: Common) -> Grammar | None:
-    """Return the grammar of a request's response_format, regex or grammar. Raises ApiError 400 if it is not valid."""
-    asked: list[dict[str, Any]] = []
-    if request.response_format is not None:
-        asked.append({k: v for k, v in msgspec.to_builtins(request.response_format).items() if v is not None})
-    if request.regex is not None:
-        asked.append({"type": "regex", "regex": request.regex})
-    if request.grammar is not None:
-        asked.append({"type": "grammar", "grammar": request.grammar})
-    if len(asked) > 1:
-        raise ApiError(400, "response_format, regex and grammar exclude each other", param="response_format")
-    try:
-        return grammar_of(asked[0]) if asked else None
-    except UsageError as exc:
-        raise ApiError(400, str(exc), param="response_format") from exc
-
-
 def _check_lengths(prompts: Sequence[list[int]], limit: int) -> None:
     for prompt in prompts:
         if len(prompt) >= limit:
-            raise ApiError(
-                400,
-                f"the prompt has {len(prompt)} tokens, but the context holds {limit} with the answer",
-                code="context_length_exceeded",
-            )
+            raise too_long(limit, f"the prompt has {len(prompt)} tokens, but the context holds {limit} with the answer")
 
 
 def generation_requests(
@@ -117,6 +96,7 @@ def generation_requests(
     seed = secrets.randbits(63) if drawn else request.seed or 0
     ends = frozenset() if request.ignore_eos else model.tokenizer.eos_ids
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    named = {token for stop in stops if (token := model.tokenizer.tag(stop)) is not None}
     tags = model.thinking_tags if reply else None
     generations = []
     for index in range(len(prompts) * (request.n or 1)):
@@ -124,7 +104,7 @@ def generation_requests(
         try:
             constraint: Constraint | None = model.grammars.constraint(grammar) if grammar is not None else None
         except UsageError as exc:
-            raise ApiError(400, str(exc), param="response_format") from exc
+            raise ApiError(400, str(exc), param=param_of(request)) from exc
         if reply:
             constraint = model.after_reasoning(prompt, constraint)
         generations.append(
@@ -133,7 +113,7 @@ def generation_requests(
                 tokens=prompt,
                 sampling=sampling_of(request, model.defaults, seed + index, logprobs),
                 max_tokens=max_tokens,
-                stop_token_ids=ends | frozenset(request.stop_token_ids or ()),
+                stop_token_ids=ends | named | frozenset(request.stop_token_ids or ()),
                 stops=StopFilter(stops),
                 constraint=constraint,
                 scored=scored(index),

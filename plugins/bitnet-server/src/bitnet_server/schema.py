@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from bitnet_core.options.fields import Declared, options_of
@@ -12,9 +12,14 @@ from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
 
-Tokens = Annotated[int, Meta(ge=1)]
+Tokens = Annotated[int, Meta(ge=-1)]
+"""A limit on generated tokens; -1 for the room in the context, as in llama-server."""
+
 Stop = Annotated[str, Meta(min_length=1, max_length=1000)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
+
+
+Choices = Annotated[list[str], Meta(min_length=1, max_length=1024)]
 
 
 class StreamOptions(Struct):
@@ -31,6 +36,16 @@ class ResponseFormat(Struct):
     schema: dict[str, Any] | None = None
     regex: str | None = None
     grammar: str | None = None
+
+
+class StructuredOutputs(Struct, forbid_unknown_fields=True):
+    """The field structured_outputs of vLLM."""
+
+    json: dict[str, Any] | str | None = None
+    regex: str | None = None
+    choice: Choices | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
 
 
 NUMBERS = {name: one for name, one in options_of(SamplingParams).items() if one.plain in (int, float) and one.flags}
@@ -94,6 +109,12 @@ class Common(SamplingFields, kw_only=True):
     response_format: ResponseFormat | None = None
     regex: str | None = None
     grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: str | None = None
 
 
 class ContentPart(Struct):
@@ -107,7 +128,7 @@ class CalledFunction(Struct):
     """The function of a tool call in a message."""
 
     name: str
-    arguments: str = "{}"
+    arguments: str | dict[str, Any] = "{}"
 
 
 class ToolCall(Struct):
@@ -135,13 +156,14 @@ class Function(Struct):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class Tool(Struct):
-    """An entry of tools."""
+    """An entry of tools; only those of type function can be called."""
 
     type: str
-    function: Function
+    function: Function | None = None
 
 
 class NamedFunction(Struct):
@@ -150,11 +172,26 @@ class NamedFunction(Struct):
     name: str
 
 
-class NamedTool(Struct):
-    """A tool_choice that names a function."""
+class ListedTool(Struct):
+    """A tool of allowed_tools."""
 
-    function: NamedFunction
+    function: NamedFunction | None = None
+    name: str | None = None
+
+
+class AllowedTools(Struct):
+    """The field allowed_tools of a tool_choice."""
+
+    mode: str
+    tools: Annotated[list[ListedTool], Meta(max_length=128)]
+
+
+class NamedTool(Struct):
+    """A tool_choice that names a function, or those that may be called."""
+
     type: str = "function"
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
 
 
 class ChatRequest(Common, kw_only=True):
@@ -163,6 +200,7 @@ class ChatRequest(Common, kw_only=True):
     messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
     max_completion_tokens: Tokens | None = None
     max_tokens: Tokens | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
@@ -170,13 +208,17 @@ class ChatRequest(Common, kw_only=True):
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     modalities: list[str] | None = None
+    functions: Any = None
+    function_call: Any = None
+    web_search_options: Any = None
 
 
 class CompletionRequest(Common, kw_only=True):
     """The body of POST /v1/completions."""
 
     prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
-    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    max_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    parse_special: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     echo: bool | None = None
     suffix: str | None = None
@@ -188,6 +230,7 @@ class TokenizeRequest(Struct):
     content: str | None = None
     prompt: str | None = None
     add_special: bool = False
+    add_special_tokens: bool = False  # vLLM's name
     parse_special: bool = False
 
 

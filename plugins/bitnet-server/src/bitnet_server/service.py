@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
@@ -17,7 +17,8 @@ from bitnet_core.version import core_version
 from bitnet_hal.errors import DeviceLostError
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
-from bitnet_server.metrics import Counts, Metrics
+from bitnet_server.metrics import Counts, Levels, Metrics
+from bitnet_server.protocols.kept_responses import KeptResponses
 from bitnet_server.request_state import Delta, GenerationRequest, OutputQueue, RequestState, now
 from bitnet_server.settings import Settings
 
@@ -39,13 +40,14 @@ class Service:
 
     def __init__(self, load: Callable[[], Model], settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics(self._figures, self._counts)
+        self.metrics = Metrics(self._figures, self._counts, self._levels)
         self.created = int(time.time())
         self.draining = False  # no new work
         self.leaving = False  # load balancers send requests elsewhere
         self.active = 0  # texts under way, waiting ones included
         self.tokens_made = 0
         self.requests = 0
+        self.kept_responses = KeptResponses()
         self._load = load
         self._engine_thread: EngineThread[Model] = EngineThread(self._open, self._deliver)
         self._states: dict[int, RequestState] = {}  # by sequence id; the engine's thread alone touches it
@@ -127,9 +129,12 @@ class Service:
             raise unavailable("the engine does not answer", 30, again=False)
 
     def check_room(self, texts: int) -> None:
-        """Raise ApiError 429 if the queue has no room for so many more requests."""
+        """Raise ApiError 429 if the queue has no room for so many more requests, 400 if it never has."""
         room = self.model.engine.sequences + self.settings.max_queue
-        if self.active and self.active + texts > room:
+        if texts > room:
+            text = f"the request asks for {texts} texts; at most {room} can run and wait here (--max-queue)"
+            raise ApiError(400, text, param="n")
+        if self.active + texts > room:
             seconds = str(self._wait_seconds())
             raise ApiError(
                 429, "the queue is full", kind="rate_limit_error", code="queue_full", headers={"retry-after": seconds}
@@ -275,6 +280,7 @@ class Service:
 
     def _counts(self) -> Counts:
         engine = self.model.engine
+        left = Counter(info.request for info, _ in self.model.summary.skipped)
         launches = {device: counts.total() for device, counts in engine.kernel_launches_by_device.items()}
         return {
             "errors": (
@@ -283,6 +289,16 @@ class Service:
                 engine.scheduler.errors.counts,
             ),
             "kernel_launches": ("Kernel launches by device.", "device", launches),
+            "fallbacks": ("Devices that failed and were left for the next one.", "device", left),
+        }
+
+    def _levels(self) -> Levels:
+        model = self.model
+        memory = {name: size for name, size in model.engine.memory().items() if name.endswith("_bytes")}
+        uses = {name.removesuffix("_bytes"): size for name, size in memory.items()}
+        return {
+            "device": ("1 for the device in use.", "device", {model.device.info.request: 1}),
+            "memory_bytes": ("Bytes on the device by use; held is all of them.", "use", uses),
         }
 
     def _call_soon(self, action: Callable[..., object], *arguments: object) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-import msgspec
 from starlette.types import Receive, Scope, Send
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
+from bitnet_server.protocol import ABORT
 from bitnet_server.request_state import Delta, OutputQueue, RequestState, now
 from bitnet_server.service import Service
 from bitnet_server.watchdog import Watchdog
@@ -26,7 +26,22 @@ class ClientGoneError(Exception):
     """The client has disconnected."""
 
 
-class ResponseFormatter(Protocol):
+class Framing(Protocol):
+    """The protocol of the form of a stream (see framing.py)."""
+
+    media_type: bytes
+    keep_alive: bytes
+    """Sent in long silences."""
+    last: bytes
+
+    def frame(self, documents: list[bytes]) -> bytes:
+        """Return the bytes of these JSON documents in the stream."""
+
+    def failed(self, error: ApiError) -> bytes:
+        """Return the bytes that end a stream after an error."""
+
+
+class ResponseFormatter(Framing, Protocol):
     """The protocol that turns deltas into chunks of a response."""
 
     def start(self) -> list[bytes]:
@@ -140,20 +155,25 @@ class Sender:
 
 
 class EventStream:
-    """An ASGI response of server-sent events: chunks of several choices, a comment in long silences, an error event at
-    a failure.
-    """
+    """A streamed ASGI response: chunks of several choices, a comment in long silences, an error at a failure."""
 
     def __init__(
-        self, service: Service, queue: OutputQueue, states: Sequence[RequestState], formatter: ResponseFormatter
+        self,
+        service: Service,
+        queue: OutputQueue,
+        states: Sequence[RequestState],
+        formatter: ResponseFormatter,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._service, self._queue, self._states, self._wording = service, queue, states, formatter
+        self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [
-            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"content-type", self._wording.media_type),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
+            *self._headers,
         ]
         async with Reader(self._service, self._queue, self._states, receive) as reader:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -162,25 +182,32 @@ class EventStream:
                 await self._events(reader, sender.write)
                 await send({"type": "http.response.body", "body": b""})
             except ClientGoneError:
-                pass
+                await _abort(scope)
             finally:
                 sender.stop()
 
     async def _events(self, reader: Reader, write: Write) -> None:
         sent = now()
         try:
-            await write(_events(self._wording.start()))
+            await write(self._wording.frame(self._wording.start()))
             while not reader.done:
                 deltas = await reader.read(self._service.settings.keep_alive)
                 chunks = [chunk for delta in _joined(deltas) for chunk in self._wording.chunks(delta)]
-                await write(_events(chunks) if deltas else b": keep-alive\n\n")
+                await write(self._wording.frame(chunks) if deltas else self._wording.keep_alive)
                 pause = sent + _MIN_EVENT_INTERVAL - now()
                 if deltas and pause > 0 and not reader.done:
                     await asyncio.sleep(pause)
                 sent = now()
-            await write(_events([*self._wording.end(), b"[DONE]"]))
+            await write(self._wording.frame(self._wording.end()) + self._wording.last)
         except ApiError as error:
-            await write(_events([msgspec.json.encode(error.document())]))
+            await write(self._wording.failed(error))
+
+
+async def _abort(scope: Scope) -> None:
+    """End the connection of a client that has left or does not read, so that the server does not wait for it."""
+    if (abort := scope.get("extensions", {}).get(ABORT)) is not None:
+        abort["now"]()
+        await asyncio.sleep(0)  # let the server notice it
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:
@@ -193,7 +220,3 @@ def _joined(deltas: list[Delta]) -> list[Delta]:
             new = Delta(new.index, old.text + new.text, old.tokens + new.tokens, scores, thoughts, new.finish)
         parts[new.index] = new
     return list(parts.values())
-
-
-def _events(documents: list[bytes]) -> bytes:
-    return b"".join(b"data: " + document + b"\n\n" for document in documents)

@@ -1,158 +1,281 @@
-"""Tool calls with any model: tools are described in the system message, calls are JSON that a grammar enforces.
+"""The tools of a chat request: those that may be called, and the grammar of an answer with calls.
 
-The method is llama.cpp's generic handler: {"name": ..., "arguments": {...}}. With tool_choice "auto" an answer that
-begins with a brace is a call, any other is text; "required" and named tools leave only calls.
+A call is {"name": ..., "arguments": {...}}, one a line, or the same between <tool_call> tags. With tool_choice "auto"
+an answer that begins with a brace or holds a tag has calls, any other is text; "required" and named tools leave only
+calls.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-import msgspec
-from bitnet_core.structured import Grammar, json_grammar
+from bitnet_core.schema_keywords import costly, relaxed
+from bitnet_core.structured import JSON_STYLE, Grammar, Grammars, checked_schema
+from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError
-from bitnet_server.schema import ChatRequest, Function, NamedTool, ToolCall
+from bitnet_server.schema import ChatRequest, Function, NamedTool
+from bitnet_server.schema import Tool as GivenTool
 
-_BEGIN = re.compile(r'\{"name": ("(?:[^"\\]|\\.)*"), "arguments": ')
+log = logging.getLogger(__name__)
+
+OPENING: Final = "<tool_call>"
+CLOSING: Final = "</tool_call>"
+
+_MORE: Final = '("\\n" {}){{0,31}}'
+"""Further calls of an answer."""
+
+_TAGGED: Final = 'tagged: "<tool_call>\\n" call "\\n</tool_call>"\n'
+"""The rule of a call between tags."""
+
+_BLANK: Final = r"""BLANK: /[ \t\r\n]{0,4}/
+"""
+
+_TEXT: Final = r"""mixed[suffix="<tool_call>\n"]: /([ \t\r\n]*[^{ \t\r\n](.|\n)*)?/
+TEXT: /[ \t\r\n]*[^{ \t\r\n](.|\n)*/ & ~/(.|\n)*<tool_call>(.|\n)*/
+"""
+"""Text up to the first tag, and text without one."""
+
+_ANY_OBJECT: Final = {"type": "object"}
+_NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that may be called. index: its place in `tools`; schema: of its arguments, closed and without no-ops."""
+
+    index: int
+    function: Function
+    schema: Mapping[str, Any]
+
+    @property
+    def head(self) -> str:
+        """A call up to its arguments."""
+        return f'{{"name": {json.dumps(self.function.name)}, "arguments": '
+
+    def call(self) -> dict[str, Any]:
+        """Return the schema of a call."""
+        return {
+            "type": "object",
+            "properties": {"name": {"const": self.function.name}, "arguments": self._arguments()},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the schema of the arguments as a document of its own: its references stay within it."""
+        schema, address = dict(self.schema), f"https://tool-{self.index}.invalid/"
+        old = schema.get("$id")
+        if isinstance(old, str) and old:
+            schema = _readdressed(schema, old.split("#")[0], address)
+        if "$ref" in schema or schema.get("type") != "object":
+            # draft 7 ignores what stands beside a $ref
+            parts = {key: schema.pop(key) for key in list(schema) if key not in ("$defs", "definitions", "$schema")}
+            parts.pop("$id", None)
+            schema["allOf"] = [parts, _ANY_OBJECT] if parts else [_ANY_OBJECT]
+        return {**schema, "$id": address}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """The tools of a request. functions: those that may be called; must: one of them has to be called."""
+    """The tools of a request. tools: those that may be called; must: one of them has to be called; parallel: an answer
+    may have several calls; relaxed: notes about keywords that are not enforced."""
 
-    functions: tuple[Function, ...] = ()
+    tools: tuple[Tool, ...] = ()
     must: bool = False
+    parallel: bool = True
+    relaxed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: ChatRequest) -> ToolChoice:
-        """Build from the fields tools and tool_choice. Raises ApiError 400 if they do not match."""
-        functions = tuple(tool.function for tool in request.tools or ())
-        if any(tool.type != "function" for tool in request.tools or ()):
-            raise ApiError(400, "only tools of type function can be called", param="tools")
-        chosen = request.tool_choice
-        if isinstance(chosen, NamedTool):
-            named = tuple(function for function in functions if function.name == chosen.function.name)
-            if not named:
-                raise ApiError(
-                    400, f"tool_choice names {chosen.function.name!r}, which tools lack", param="tool_choice"
-                )
-            return cls(named, must=True)
-        if chosen not in (None, "none", "auto", "required"):
-            raise ApiError(400, "tool_choice must be none, auto, required or a function", param="tool_choice")
-        if chosen == "required" and not functions:
-            raise ApiError(400, "tool_choice is required, but there are no tools", param="tool_choice")
-        return cls() if chosen == "none" else cls(functions, must=chosen == "required")
+    def of(cls, request: ChatRequest, *, trained: bool = False) -> ToolChoice:
+        """Build from the fields tools and tool_choice. Raises ApiError 400 if they do not match.
 
-    def grammar(self) -> Grammar | None:
-        """Return the grammar of an answer."""
-        if not self.functions:
-            return None
-        calls = [
-            {
-                "type": "object",
-                "properties": {
-                    "name": {"const": function.name},
-                    "arguments": function.parameters or {"type": "object"},
-                },
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
-            for function in self.functions
-        ]
-        schema: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
-        grammar = json_grammar(schema)
+        trained: the model was trained to call tools, and so makes several calls unless the request forbids it; others
+        only if the request asks for them.
+        """
+        functions = [_function(at, tool) for at, tool in enumerate(request.tools or ())]
+        names = [function.name for function in functions]
+        allowed, must = _allowed(request.tool_choice, names)
+        tools = [_tool(at, function) for at, function in enumerate(functions) if function.name in allowed]
+        parallel = trained if request.parallel_tool_calls is None else request.parallel_tool_calls
+        named = isinstance(request.tool_choice, NamedTool) and request.tool_choice.type == "function"
+        return cls(tuple(tools), must, parallel and not named)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The functions that may be called."""
+        return tuple(tool.function for tool in self.tools)
+
+    def grammar(self, answer: Grammar | None = None) -> Grammar | None:
+        """Return the grammar of an answer; None if there are no tools. answer: the grammar of an answer without calls,
+        which is any text otherwise. Raises ApiError 400 if that is a Lark grammar, which cannot be a part of another.
+        """
+        if not self.tools:
+            return answer
+        if answer is not None and answer.kind == "lark" and not self.must:
+            raise ApiError(400, "tools and a grammar exclude each other here", param="grammar")
+        more = _MORE if self.parallel else ""
+        tagged = more.format("tagged")
+        calls = f"(call {more.format('call')} | tagged {tagged})"
         if self.must:
-            return grammar
-        options = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        inner = json.dumps(json.loads(grammar.text) | {"x-guidance": options})
-        return Grammar("lark", f"start: call | TEXT\nTEXT: /[^{{](.|\\n)*/\ncall: %json {inner}\n")
+            start, terms = calls, ""
+        elif answer is not None:
+            start, terms = f"BLANK {calls} | answer", f"{_BLANK}answer: {_term(answer)}\n"
+        else:
+            start, terms = f'BLANK {calls} | TEXT | mixed call "\\n</tool_call>" {tagged} | ""', _BLANK + _TEXT
+        lark = f"start: {start}\n{_TAGGED}{terms}call: %json {_styled(self._calls())}\n"
+        return Grammar("lark", lark, ("", *(tool.head for tool in self.tools)))
+
+    def _calls(self) -> dict[str, Any]:
+        calls = [tool.call() for tool in self.tools]
+        return calls[0] if len(calls) == 1 else {"anyOf": calls}
+
+    def supported(self, grammars: Grammars) -> ToolChoice:
+        """Return the choice with parameters that the compiler of grammars supports: of a tool that is not strict the
+        keywords that it lacks are dropped, and the rest is enforced. Raises ApiError 400 that names a strict tool."""
+        if not any(costly(tool.schema) for tool in self.tools) and _problem(self.grammar, grammars) is None:
+            return self
+        notes: list[str] = []
+        tools = tuple(_supported(tool, grammars, notes) for tool in self.tools)
+        for note in notes:
+            log.warning("%s: not enforced", note)
+        made = replace(self, tools=tools, relaxed=tuple(notes))
+        if (reason := _problem(made.grammar, grammars)) is not None:
+            raise ApiError(400, f"the tools together: {reason}", param="tools")
+        return made
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of an answer: text, and the tool_calls of a delta."""
-
-    text: str = ""
-    calls: tuple[dict[str, Any], ...] = ()
-
-
-class Parser:
-    """An incremental parser that separates text from tool calls."""
-
-    def __init__(self, choice: ToolChoice) -> None:
-        self._plain = not choice.functions
-        self._held = ""
-        self._called = False
-
-    def push(self, text: str, *, last: bool) -> Part:
-        """Parse more of the answer."""
-        if self._plain:
-            return Part(text)
-        self._held += text
-        if not self._called:
-            if self._held and not self._held.startswith("{"):
-                self._plain = True
-                return Part(self._taken(len(self._held)))
-            match = _BEGIN.match(self._held)
-            if match is None:
-                return Part(self._taken(len(self._held))) if last else Part()
-            self._called, name = True, json.loads(match[1])
-            self._taken(match.end())
-            begin = {
-                "index": 0,
-                "id": f"call_{secrets.token_hex(12)}",
-                "type": "function",
-                "function": {"name": name, "arguments": ""},
-            }
-            return Part(calls=(begin, *self._arguments(last)))
-        return Part(calls=self._arguments(last))
-
-    def reason(self, finish: str) -> str:
-        """Return the choice's finish_reason."""
-        return "tool_calls" if self._called and finish == "stop" else finish
-
-    def _arguments(self, last: bool) -> tuple[dict[str, Any], ...]:
-        """Return the text without a brace at its end, which may close the call."""
-        keep = 0 if not self._held.endswith("}") else 1
-        text = self._taken(len(self._held) - keep)
-        if last:
-            self._held = ""
-        return ({"index": 0, "function": {"arguments": text}},) if text else ()
-
-    def _taken(self, count: int) -> str:
-        taken, self._held = self._held[:count], self._held[count:]
-        return taken
+def _allowed(chosen: str | NamedTool | None, names: list[str]) -> tuple[list[str], bool]:
+    """Return the names of the tools that may be called, and whether one has to be."""
+    must = chosen == "required"
+    if isinstance(chosen, NamedTool):
+        wanted, must = _named(chosen)
+        if missing := next((name for name in wanted if name not in names), None):
+            raise ApiError(400, f"tool_choice names {missing!r}, which tools lack", param="tool_choice")
+        return wanted, must
+    if chosen not in (None, "none", "auto", "required"):
+        raise ApiError(400, "tool_choice must be none, auto, required or a function", param="tool_choice")
+    if must and not names:
+        raise ApiError(400, "tool_choice is required, but there are no tools", param="tool_choice")
+    return [] if chosen == "none" else names, must
 
 
-def to_tool_calls(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tool_calls of a message from those of its deltas."""
-    first = calls[0]
-    arguments = "".join(call["function"]["arguments"] for call in calls)
-    function = {"name": first["function"]["name"], "arguments": arguments}
-    return [{"id": first["id"], "type": "function", "function": function}]
-
-
-def render_call(call: ToolCall) -> str:
-    """Render a call of an earlier answer as the model wrote it."""
-    return f'{{"name": {json.dumps(call.function.name)}, "arguments": {call.function.arguments}}}'
-
-
-def with_tool_prompt(messages: list[dict[str, Any]], choice: ToolChoice) -> list[dict[str, Any]]:
-    """Return the messages with the tools described in the system message."""
-    if not choice.functions:
-        return messages
-    lines = [json.dumps(msgspec.to_builtins(function), ensure_ascii=False) for function in choice.functions]
-    text = (
-        "You can call these functions:\n"
-        + "\n".join(lines)
-        + '\nTo call one, answer with nothing but JSON: {"name": the function\'s name, "arguments": its arguments}.'
+def _named(chosen: NamedTool) -> tuple[list[str], bool]:
+    """Return the names in a tool_choice that is an object, and whether one has to be called."""
+    allowed = chosen.allowed_tools
+    if chosen.type == "function" and chosen.function is not None:
+        return [chosen.function.name], True
+    if chosen.type != "allowed_tools" or allowed is None:
+        raise ApiError(400, "tool_choice must name a function, or be of type allowed_tools", param="tool_choice")
+    if allowed.mode not in ("auto", "required") or not allowed.tools:
+        raise ApiError(400, "allowed_tools needs tools, and mode auto or required", param="tool_choice")
+    return [(tool.function.name if tool.function else tool.name) or "" for tool in allowed.tools], (
+        allowed.mode == "required"
     )
-    if messages[0]["role"] == "system":
-        return [{"role": "system", "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
-    return [{"role": "system", "content": text}, *messages]
+
+
+def _function(index: int, tool: GivenTool) -> Function:
+    if tool.type != "function":
+        raise ApiError(400, f"tools[{index}]: only tools of type function can be called", param="tools")
+    if tool.function is None:
+        raise ApiError(400, f"tools[{index}] has no function", param="tools")
+    return tool.function
+
+
+def _tool(index: int, function: Function) -> Tool:
+    """Raises ApiError 400 for parameters that are too deep or too large."""
+    try:
+        return Tool(index, function, checked_schema(_object(function.parameters or _NO_PARAMETERS)))
+    except UsageError as exc:
+        raise ApiError(400, f"tools[{index}].function.parameters: {exc}", param="tools") from exc
+
+
+def _object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema with the type that arguments always have."""
+    kind = schema.get("type")
+    if (kind is None and "$ref" not in schema) or (isinstance(kind, list) and "object" in kind):
+        return {**schema, "type": "object"}
+    return schema
+
+
+def _readdressed(value: Any, old: str, new: str) -> Any:
+    """Return a schema whose $id and references begin with another address."""
+    if isinstance(value, list):
+        return [_readdressed(item, old, new) for item in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {key: _readdressed(item, old, new) for key, item in value.items()}
+    for key in ("$id", "$ref"):
+        if isinstance(text := value.get(key), str) and old and text.split("#")[0] == old:
+            changed[key] = new + text[len(old) :]
+    return changed
+
+
+def _styled(schema: dict[str, Any]) -> str:
+    return json.dumps({**schema, "x-guidance": JSON_STYLE})
+
+
+def _term(answer: Grammar) -> str:
+    """Return a grammar as the right side of a Lark rule."""
+    if answer.kind == "json":
+        return f"%json {_styled(json.loads(answer.text))}"
+    return "/" + answer.text.replace("\\/", "/").replace("/", "\\/").replace("\n", "\\n") + "/"
+
+
+def _problem(make: Callable[[], Grammar | None], grammars: Grammars) -> str | None:
+    """Return the reason for which the grammar that `make` builds is refused."""
+    try:
+        grammar = make()
+        if grammar is not None:
+            grammars.constraint(grammar)
+    except UsageError as exc:
+        return str(exc)
+    return None
+
+
+def _supported(tool: Tool, grammars: Grammars, notes: list[str]) -> Tool:
+    """Return a tool with parameters that can be enforced; notes names the keywords that were dropped."""
+    where = f"tools[{tool.index}] ({tool.function.name})"
+    reason = _tool_problem(tool, grammars)
+    if reason is None:
+        return tool
+    schema, dropped = relaxed(tool.schema)
+    if tool.function.strict:
+        keywords = f" (keywords: {', '.join(dropped)})" if dropped else ""
+        raise ApiError(
+            400, f"{where} is strict, but its parameters cannot be enforced{keywords}: {reason}", param="tools"
+        )
+    if dropped:
+        notes.append(f"{where}: {', '.join(dropped)}")
+    tool = replace(tool, schema=_without_faults(tool, schema, grammars, notes, where))
+    if _tool_problem(tool, grammars) is None:
+        return tool
+    notes.append(f"{where}: all parameters")
+    return replace(tool, schema=_ANY_OBJECT)
+
+
+def _without_faults(
+    tool: Tool, schema: Mapping[str, Any], grammars: Grammars, notes: list[str], where: str
+) -> Mapping[str, Any]:
+    """Return the schema with anything for those of its properties that cannot be enforced."""
+    properties = schema.get("properties")
+    if _tool_problem(replace(tool, schema=schema), grammars) is None or not isinstance(properties, Mapping):
+        return schema
+    kept = {}
+    for name, part in properties.items():
+        alone = {**schema, "properties": {name: part}, "required": [], "allOf": [], "anyOf": [{}]}
+        fits = _tool_problem(replace(tool, schema=alone), grammars) is None
+        kept[name] = part if fits else True
+        if not fits:
+            notes.append(f"{where}: {name}")
+    return {**schema, "properties": kept}
+
+
+def _tool_problem(tool: Tool, grammars: Grammars) -> str | None:
+    if reason := costly(tool.schema):
+        return reason
+    return _problem(lambda: Grammar("json", json.dumps(tool.call()), ("", tool.head)), grammars)

@@ -63,6 +63,11 @@ class BlockPool:
         return len(self._owners)
 
     @property
+    def shared(self) -> int:
+        """Number of blocks that hold a cached prefix."""
+        return len(self._shared)
+
+    @property
     def reusable(self) -> int:
         """Number of blocks that no request owns and that hold a cached prefix."""
         return sum(block not in self._owners for block in self._shared)

@@ -27,6 +27,8 @@ from bitnet_core.formats.names import matrices, tables
 from bitnet_core.model.families import FAMILIES, Family
 from bitnet_core.model.source import Finding, ModelSource
 from bitnet_core.progress import Progress
+from bitnet_core.tokenizer.chat import unreadable
+from bitnet_core.tokenizer.load import load_tokenizer
 
 _TABLES = ("token_embd.weight", "output.weight", "model.embed_tokens.weight", "lm_head.weight")
 
@@ -83,10 +85,18 @@ def convert(
             write_folder(source, staged, stepper("converting"))
         else:
             findings = write_gguf(source, staged, ENCODINGS[target], stepper("converting"))
+        findings = [*findings, *_template_findings(source)]
         if verify:
             compare(source, staged, target, stepper("comparing"))
         nbytes = sum(file.stat().st_size for file in [staged, *staged.glob("*")] if file.is_file())
     return Conversion(destination, nbytes, tuple(findings), verify)
+
+
+def _template_findings(source: ModelSource) -> list[Finding]:
+    """Return a warning if the chat template, which is copied as it is, does not parse."""
+    if not (reason := unreadable(load_tokenizer(source.tokenizer))):
+        return []
+    return [Finding("warning", "chat-template-unreadable", f"the chat template is copied as it is: {reason}")]
 
 
 def has_masters(source: ModelSource) -> bool:

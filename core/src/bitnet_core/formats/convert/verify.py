@@ -20,7 +20,7 @@ from bitnet_core.formats.ternary.scales import per_block
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
-from bitnet_core.tokenizer.export import PROBES
+from bitnet_core.tokenizer.export import probes
 from bitnet_core.tokenizer.load import load_tokenizer
 
 _ZEROS = 0x55  # four zero codes
@@ -40,7 +40,7 @@ def _compare(source: ModelSource, written: ModelSource, target: Target, step: Ca
     if _meaning(config, config) != _meaning(written.config, config):
         raise _different("the configuration", f"{written.config} instead of {config}")
     encoders = [load_tokenizer(model.tokenizer) for model in (source, written)]
-    for text in PROBES:
+    for text in probes(encoders[0]):
         ids, other = (one.encode(text, add_bos=one.add_bos, parse_special=True) for one in encoders)
         if ids != other:
             raise _different("the tokenizer", f"{text!r} is encoded as {other} instead of {ids}")

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf import qwen35
+from bitnet_core.formats.gguf import prediction_heads, qwen35
 from bitnet_core.formats.gguf.hadamard import check_unrotated
 from bitnet_core.formats.gguf.multipliers import read_multipliers
-from bitnet_core.formats.keys import MAX_LAYERS, MetadataReader, short
+from bitnet_core.formats.gguf.unused_keys import check_unused
+from bitnet_core.formats.keys import MetadataReader, short
 from bitnet_core.formats.names import SUB_NORMS
 from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
 from bitnet_core.model.families import FAMILIES, UNSUPPORTED
@@ -37,9 +38,10 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     arch = _architecture(path, metadata)
     family, keys = FAMILIES[arch], MetadataReader(path, metadata, f"{arch}.")
     hidden, heads, kv_heads, head_dim = _heads(path, keys, arch)
-    layers = keys.count("block_count", limit=MAX_LAYERS)
+    layers = prediction_heads.trunk_layers(path, keys, tensors)
     vocab = keys.count("vocab_size", _tokens(metadata))
     activation, findings = _activation(path, keys, arch, layers, hidden, vocab)
+    findings += prediction_heads.findings(keys)
     scaling, factor, original = _rope_scaling(path, keys, arch, tensors)
     fast, slow = _yarn_betas(path, keys) if scaling == "yarn" else (32.0, 1.0)
     config = ModelConfig(
@@ -70,6 +72,7 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     )
     if arch == qwen35.ARCHITECTURE:
         return qwen35.with_delta_nets(path, keys, metadata, config), findings
+    findings += check_unused(path, keys, arch)
     check_unrotated(path, metadata)
     return read_multipliers(path, keys, arch).config(config), findings
 
@@ -81,8 +84,6 @@ def _architecture(path: Path, metadata: Mapping[str, Any]) -> str:
     if not isinstance(arch, str) or arch not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
-    if (parts := MetadataReader(path, metadata, "split.").count("count", 1)) > 1:
-        raise ModelError(f"{path}: is one of {parts} parts of a split model; merge the parts into one file first")
     return arch
 
 

@@ -34,19 +34,26 @@ _VERSIONS = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor's place in the file. shape: last dimension innermost, as in numpy."""
+    """A tensor's place in the file.
+
+    shape: last dimension innermost, as in numpy. fault: the reason why the tensor cannot be read ("" if it can); its
+    type and bytes then mean nothing.
+    """
 
     name: str
     type: TensorType
     shape: tuple[int, ...]
     offset: int  # bytes from the start of the file
     nbytes: int
+    fault: str = ""
 
 
 class GGUFFile:
     """An open, mapped GGUF file.
 
-    Raises ModelError if the file is not a sound little-endian GGUF v2 or v3 file with known tensor types.
+    Raises ModelError if the file is not a sound little-endian GGUF v2 or v3 file. Tensors of unknown types, and those
+    that do not fit, have a `fault`: the file may be of a kind that is not supported for a better reason, or need none
+    of them.
     """
 
     def __init__(self, path: Path, mapped: bool = True) -> None:
@@ -63,14 +70,16 @@ class GGUFFile:
     def metadata(self) -> dict[str, Any]:
         """Return every key-value; arrays of numbers are numpy arrays, arrays of strings are StringTables."""
         if self._metadata is None:
-            self._metadata = _Header(self.path, self._open().buffer).metadata
+            self._metadata = _Header(self.path, self.content.buffer).metadata
         return self._metadata
 
     def sha256(self) -> str:
         """Return the hex digest of the bytes that were opened."""
-        return sha256([self._open()])
+        return sha256([self.content])
 
-    def _open(self) -> FileBytes:
+    @property
+    def content(self) -> FileBytes:
+        """Return the file's bytes. Raises ModelError if it is closed."""
         if self._content is None:
             raise ModelError(f"{self.path}: the file is closed")
         return self._content
@@ -81,7 +90,7 @@ class GGUFFile:
 
     def data(self, tensor: Tensor) -> npt.NDArray[np.uint8]:
         """Return the tensor's bytes as a read-only view of the file."""
-        self._open()
+        _ = self.content
         return self._bytes[tensor.offset : tensor.offset + tensor.nbytes]
 
     def close(self) -> None:
@@ -221,12 +230,12 @@ def _place(path: Path, header: _Header, size: int) -> dict[str, Tensor]:
             raise ModelError(f"{path}: tensor {name!r} starts at an offset that is not a multiple of {alignment}")
         if offset >= size:
             raise ModelError(f"{path}: tensor {name!r} starts past the end of the file: it is cut off")
-        kind = resolve(type_id, shape, end - offset, alignment)
-        if isinstance(kind, str):
-            raise ModelError(f"{path}: tensor {name!r} {kind}")
-        if kind.refusal:
-            raise ModelError(f"{path}: tensor {name!r} has type {kind.name} (id {type_id}): {kind.refusal}")
         if name in placed:
             raise ModelError(f"{path}: tensor {name!r} appears twice")
-        placed[name] = Tensor(name, kind, shape, offset, kind.nbytes(shape) or 0)
+        kind = resolve(type_id, shape, end - offset, alignment)
+        if isinstance(kind, str):
+            placed[name] = Tensor(name, TensorType(type_id, f"id {type_id}", 1, 0), shape, offset, 0, kind)
+            continue
+        fault = f"has type {kind.name} (id {type_id}): {kind.refusal}" if kind.refusal else ""
+        placed[name] = Tensor(name, kind, shape, offset, kind.nbytes(shape) or 0, fault)
     return {info[0]: placed[info[0]] for info in header.infos}

@@ -8,7 +8,7 @@ rejected.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,12 +57,16 @@ def check_unrotated(path: Path, metadata: Mapping[str, Any]) -> None:
 
 
 def read_rotation(
-    path: Path, metadata: Mapping[str, Any], rotated: Collection[str], widths: Collection[int]
+    path: Path,
+    metadata: Mapping[str, Any],
+    rotated: Collection[str],
+    widths: Collection[int],
+    is_skipped: Callable[[str], bool],
 ) -> Rotation:
     """Return the rotation that the keys describe.
 
-    rotated: the names of the tensors that the file must list as rotated, no more and no fewer. widths: of their rows.
-    Raises ModelError for a rotation that is not supported.
+    rotated: the names of the tensors that the file must list as rotated, no more and no fewer, except those that
+    is_skipped accepts. widths: of their rows. Raises ModelError for a rotation that is not supported.
     """
     keys = MetadataReader(path, metadata, PREFIX)
     if unknown := sorted(keys.names_below("") - _KEYS):
@@ -79,15 +83,15 @@ def read_rotation(
         raise ModelError(
             f"{path}: {PREFIX}block_size {block} is not a power of two that divides {_listed(widths)} columns"
         )
-    _check_names(path, keys, rotated)
+    _check_names(path, keys, rotated, is_skipped)
     return Rotation(block, _signs(path, keys, widths), keys.flag("gdn_v_grouped", False))
 
 
-def _check_names(path: Path, keys: MetadataReader, rotated: Collection[str]) -> None:
+def _check_names(path: Path, keys: MetadataReader, rotated: Collection[str], is_skipped: Callable[[str], bool]) -> None:
     """Raise ModelError unless every ternary matrix is rotated, and the embedding inversely."""
     for name, wanted in (("weight_names", set(rotated)), ("inverse_weight_names", {"token_embd.weight"})):
-        said = keys.names(name)
-        if odd := sorted(set(said) ^ wanted):
+        said = {stated for stated in keys.names(name) if not is_skipped(stated)}
+        if odd := sorted(said ^ wanted):
             what = "names" if odd[0] in said else "lacks"
             raise ModelError(f"{path}: {PREFIX}{name} {what} {short(odd[0])}: partly rotated models are not supported")
 

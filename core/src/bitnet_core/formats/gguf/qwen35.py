@@ -20,6 +20,8 @@ import numpy as np
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.hadamard import Rotation, is_rotated, read_rotation
+from bitnet_core.formats.gguf.prediction_heads import in_heads
+from bitnet_core.formats.gguf.unused_keys import check_unused
 from bitnet_core.formats.keys import MetadataReader, short
 from bitnet_core.formats.names import matrices
 from bitnet_core.formats.rotation import Order
@@ -32,7 +34,7 @@ _KEYS = frozenset({
     *("attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length"),
     *("attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count", "rope.dimension_sections"),
     *("rope.scaling.type", "full_attention_interval", "ssm.conv_kernel", "ssm.state_size", "ssm.group_count"),
-    *("ssm.time_step_rank", "ssm.inner_size"),
+    *("ssm.time_step_rank", "ssm.inner_size", "nextn_predict_layers"),
 })  # fmt: skip
 _MOST_TAPS = 64
 _WIDEST_HEAD = 1024
@@ -65,15 +67,14 @@ def rotation_of(path: Path, metadata: Mapping[str, Any], config: ModelConfig) ->
     """Read the rotation from the `prism.hadamard` keys of a file."""
     shapes = matrices(config)
     names = {f"{stored_name(config, name)}.weight" for name in shapes} | {"output.weight"}
-    return read_rotation(path, metadata, names, {columns for _, columns in shapes.values()} | {config.hidden})
+    keys = MetadataReader(path, metadata, f"{ARCHITECTURE}.")
+    widths = {columns for _, columns in shapes.values()} | {config.hidden}
+    return read_rotation(path, metadata, names, widths, lambda name: in_heads(keys, name))
 
 
 def _check_keys(path: Path, keys: MetadataReader) -> None:
     """Raise ModelError for a key of the architecture that is unknown, or whose value is not supported."""
-    if unknown := sorted(keys.names_below("") - _KEYS):
-        raise ModelError(
-            f"{path}: the key {short(f'{ARCHITECTURE}.{unknown[0]}')} is not supported, and may change the model"
-        )
+    check_unused(path, keys, ARCHITECTURE, _KEYS)
     if (scaling := keys.text("rope.scaling.type", "none")) != "none":
         raise ModelError(f"{path}: the RoPE scaling {short(scaling)} is not supported for architecture {ARCHITECTURE}")
 

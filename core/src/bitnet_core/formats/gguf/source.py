@@ -15,12 +15,14 @@ from bitnet_core.formats import dense, weight_checks
 from bitnet_core.formats.gguf import qwen35
 from bitnet_core.formats.gguf import ternary as gguf_ternary
 from bitnet_core.formats.gguf.config import read_config
-from bitnet_core.formats.gguf.container import GGUFFile, Tensor
+from bitnet_core.formats.gguf.container import Tensor
 from bitnet_core.formats.gguf.hadamard import Signs
 from bitnet_core.formats.gguf.multipliers import read_multipliers
+from bitnet_core.formats.gguf.prediction_heads import in_heads
+from bitnet_core.formats.gguf.split import open_gguf
 from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
-from bitnet_core.formats.keys import MetadataReader
+from bitnet_core.formats.keys import MetadataReader, short
 from bitnet_core.formats.mapped import forget_pages
 from bitnet_core.formats.names import floats, tables, ternaries
 from bitnet_core.formats.rotation import Order, reordered
@@ -50,17 +52,20 @@ class GGUFSource:
         quantize: bool = False,
         mapped: bool = True,
     ) -> None:
-        self._file = GGUFFile(path, mapped)
+        self._file = open_gguf(path, mapped)
         try:
             self._tensors = {name.removesuffix(".weight"): tensor for name, tensor in self._file.tensors.items()}
             if not self._tensors:
                 raise ModelError(f"{path}: has no tensors: it holds a vocabulary, not a model")
             self._config, findings = read_config(path, self._file.metadata, self._tensors.keys())
             arch = self._config.arch
+            keys = MetadataReader(path, self._file.metadata, f"{arch}.")
+            self._tensors = {name: t for name, t in self._tensors.items() if not in_heads(keys, name)}
+            self._check_types()
             self._signs: Signs = {}
             if self._config.hadamard:
                 self._signs = qwen35.rotation_of(path, self._file.metadata, self._config).signs
-            self._multipliers = read_multipliers(path, MetadataReader(path, self._file.metadata, f"{arch}."), arch)
+            self._multipliers = read_multipliers(path, keys, arch)
             if self._config.delta:
                 self._tensors = qwen35.renamed(self._config, self._tensors)
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
@@ -71,6 +76,7 @@ class GGUFSource:
             self._matrices = ternaries(self._config)
             self._tiles, self._quantize = tiles, quantize
             self._findings = [*findings, *weight_checks.gguf_tokenizer(path, self._config, self._file.metadata)]
+            self._findings += _vision_findings(path)
             self._shown = {key: _summary(value) for key, value in self._file.metadata.items()}
             self._findings += self._look()
             self._decision = self._decide(layout)
@@ -185,6 +191,12 @@ class GGUFSource:
     def close(self) -> None:
         self._file.close()
 
+    def _check_types(self) -> None:
+        """Raise ModelError for a tensor that cannot be read."""
+        for tensor in self._tensors.values():
+            if tensor.fault:
+                raise ModelError(f"{self.path}: tensor {tensor.name!r} {tensor.fault}")
+
     def _tensor(self, name: str) -> Tensor:
         try:
             return self._tensors[name]
@@ -254,6 +266,15 @@ class GGUFSource:
                 norm = self.vector(f"blk.{i}.ffn_sub_norm") if config.sub_norms else None
                 up_codes, down_codes = (self._file.data(tensor)[:-I2_S_TAIL] for tensor in (up, down))
                 yield Neurons(config.hidden, config.ffn, up_codes, down_codes, norm)
+
+
+def _vision_findings(path: Path) -> list[Finding]:
+    """Return a finding if a vision tower is beside the model's file."""
+    towers = sorted(file.name for file in path.parent.glob("*mmproj*.gguf"))
+    if not towers:
+        return []
+    text = f"{short(towers[0])} beside the model is a vision tower (mmproj); images are not supported, text is"
+    return [Finding("info", "vision-not-supported", text)]
 
 
 def _matrix(tensor: Tensor) -> tuple[int, int]:

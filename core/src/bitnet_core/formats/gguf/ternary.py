@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
 from bitnet_core.formats.gguf.types import I2_S_TAIL, TensorType
-from bitnet_core.formats.ternary import floats, i2_s, iq_bn, ptq1_0, q1_0, q2_0, tl1, tl2, tq1_0, tq2_0
+from bitnet_core.formats.ternary import floats, i2_s, iq_bn, ptq1_0, q1_0, q2_0, stq1_0, tl1, tl2, tq1_0, tq2_0
 from bitnet_core.formats.ternary.codes import Bytes, check_legal
 from bitnet_core.formats.ternary.tiles import TL1_TILES, TL2_TILES, Tiles, tile_for
 from bitnet_core.formats.weight_checks import nonzero_share
@@ -26,6 +26,7 @@ _DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {
     "PQ2_0": partial(q2_0.decode, block=128),
     "PTQ1_0": ptq1_0.decode,
     "Q1_0": q1_0.decode,
+    "STQ1_0": stq1_0.decode,
     "IQ1_BN": iq_bn.decode_iq1_bn,
     "IQ2_BN": iq_bn.decode_iq2_bn,
     "IQ2_BN_R4": iq_bn.decode_iq2_bn_r4,

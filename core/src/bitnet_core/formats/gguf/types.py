@@ -1,7 +1,7 @@
 """Tensor and value types of GGUF: ids, sizes, and the choice among types that share an id.
 
 The forks of ggml gave the same ids to different types (36, 38, 39, 42, 142 and others); the bytes between a tensor's
-offset and the next one tell them apart.
+offset and the next one tell them apart. Block sizes: ggml-common.h of llama.cpp, and of the forks for their own types.
 """
 
 from __future__ import annotations
@@ -92,15 +92,14 @@ def tl2_nbytes(rows: int, columns: int) -> int | None:
 
 _OLD_IK = "written by an ik_llama.cpp build older than October 2024 and carries no row scales; requantize the model"
 _REMOVED = "a type that ggml has removed"
+_INTERMEDIATE = "a type of intermediate results, which is not supported in a model file"
+_INTEGERS = "plain integers, which are not supported in a model file"
 _IK = "a type that ik_llama.cpp itself has dropped; requantize the model"
 
 F32 = TensorType(0, "F32", 1, 4)
 F16 = TensorType(1, "F16", 1, 2)
 BF16 = TensorType(30, "BF16", 1, 2)
-Q4_0 = TensorType(2, "Q4_0", 32, 18)
 Q8_0 = TensorType(8, "Q8_0", 32, 34)
-Q4_K = TensorType(12, "Q4_K", 256, 144)
-IQ4_NL = TensorType(20, "IQ4_NL", 32, 18)
 Q6_K = TensorType(14, "Q6_K", 256, 210)
 I2_S = TensorType(36, "I2_S", 4, 1, tail=I2_S_TAIL, flat=True)
 TQ1_0 = TensorType(34, "TQ1_0", 256, 54)
@@ -110,6 +109,8 @@ Q2_0_128 = TensorType(42, "Q2_0_128", 128, 34)
 PQ2_0 = TensorType(142, "PQ2_0", 128, 34)
 PTQ1_0 = TensorType(143, "PTQ1_0", 128, 28)
 Q1_0 = TensorType(41, "Q1_0", 128, 18)
+STQ1_0 = TensorType(43, "STQ1_0", 256, 42)
+STQ1_0_EARLY = TensorType(42, "STQ1_0", 256, 42)  # the id of Tencent's first files
 TL1 = TensorType(38, "TL1", 4, 1, tail=I2_S_TAIL, flat=True)
 TL2 = TensorType(39, "TL2", 1, 1)
 IQ1_BN = TensorType(134, "IQ1_BN", 64, 13, row_header=2)
@@ -117,8 +118,39 @@ IQ2_BN = TensorType(135, "IQ2_BN", 64, 16, row_header=4)
 IQ2_BN_R4 = TensorType(335, "IQ2_BN_R4", 64, 16, row_header=4, row_group=4)
 
 _ALL = (
-    F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K, IQ4_NL, I2_S, TQ1_0, TQ2_0, Q2_0, Q2_0_128, PQ2_0, PTQ1_0,
-    Q1_0, TL1, TL2, IQ1_BN, IQ2_BN, IQ2_BN_R4,
+    F32, F16, BF16, Q8_0, Q6_K, I2_S, TQ1_0, TQ2_0, Q2_0, Q2_0_128, PQ2_0, PTQ1_0,
+    Q1_0, STQ1_0_EARLY, STQ1_0, TL1, TL2, IQ1_BN, IQ2_BN, IQ2_BN_R4,
+    # more bits a weight: for embeddings and heads
+    TensorType(2, "Q4_0", 32, 18),
+    TensorType(3, "Q4_1", 32, 20),
+    TensorType(6, "Q5_0", 32, 22),
+    TensorType(7, "Q5_1", 32, 24),
+    TensorType(10, "Q2_K", 256, 84),
+    TensorType(11, "Q3_K", 256, 110),
+    TensorType(12, "Q4_K", 256, 144),
+    TensorType(13, "Q5_K", 256, 176),
+    TensorType(16, "IQ2_XXS", 256, 66),
+    TensorType(17, "IQ2_XS", 256, 74),
+    TensorType(18, "IQ3_XXS", 256, 98),
+    TensorType(19, "IQ1_S", 256, 50),
+    TensorType(20, "IQ4_NL", 32, 18),
+    TensorType(21, "IQ3_S", 256, 110),
+    TensorType(22, "IQ2_S", 256, 82),
+    TensorType(23, "IQ4_XS", 256, 136),
+    TensorType(29, "IQ1_M", 256, 56),
+    TensorType(39, "MXFP4", 32, 17),
+    TensorType(40, "NVFP4", 64, 36),
+    # of other programs, and of computations
+    TensorType(9, "Q8_1", 32, 36, refusal=_INTERMEDIATE),
+    TensorType(15, "Q8_K", 256, 292, refusal=_INTERMEDIATE),
+    TensorType(24, "I8", 1, 1, refusal=_INTEGERS),
+    TensorType(25, "I16", 1, 2, refusal=_INTEGERS),
+    TensorType(26, "I32", 1, 4, refusal=_INTEGERS),
+    TensorType(27, "I64", 1, 8, refusal=_INTEGERS),
+    TensorType(28, "F64", 1, 8, refusal="64-bit floats, which no model needs; convert the model again"),
+    TensorType(33, "Q4_0_8_8", 32, 18, refusal=_REMOVED),
+    TensorType(37, "IQ4_NL_4_8", 32, 18, refusal=_REMOVED),
+    TensorType(37, "I8_S", 1, 1, refusal=_INTERMEDIATE),
     TensorType(34, "IQ1_BN", 64, 13, refusal=_OLD_IK),
     TensorType(35, "IQ2_BN", 64, 16, refusal=_OLD_IK),
     TensorType(134, "IQ1_BN", 64, 13, refusal=_OLD_IK),
@@ -129,19 +161,11 @@ _ALL = (
     TensorType(32, "Q4_0_4_8", 32, 18, refusal=_REMOVED),
     TensorType(36, "IQ4_NL_4_4", 32, 18, refusal=_REMOVED),
     TensorType(38, "IQ4_NL_8_8", 32, 18, refusal=_REMOVED),
-    TensorType(39, "MXFP4", 32, 17, refusal="a 4-bit type; only ternary (1.58-bit) models are supported"),
     TensorType(142, "IQ2_TN", 256, 64, row_header=4, refusal=_IK),
     TensorType(142, "IQ2_TN", 256, 66, refusal=_IK),
     TensorType(143, "IQ1_TN", 256, 52, row_header=2, refusal=_IK),
     TensorType(143, "IQ1_TN", 256, 54, refusal=_IK),
 )  # fmt: skip
-
-UNREAD_NAMES: dict[int, str] = {
-    3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 13: "Q5_K", 15: "Q8_K",
-    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
-    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 33: "Q4_0_8_8", 37: "I8_S", 40: "NVFP4",
-}  # fmt: skip
-"""Names of the unsupported types that share their id with no supported type."""
 
 BY_NAME: dict[str, TensorType] = {kind.name: kind for kind in _ALL if not kind.refusal}
 """The supported types, by name."""
@@ -160,12 +184,7 @@ def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> 
     """
     known = candidates(type_id)
     if not known:
-        name = UNREAD_NAMES.get(type_id)
-        return (
-            f"has type {name} (id {type_id}), which 1.58-bit models do not use"
-            if name
-            else f"has the unknown type id {type_id}"
-        )
+        return f"has the unknown type id {type_id}"
     sized = [(kind, nbytes) for kind in known if (nbytes := kind.nbytes(shape)) is not None]
     exact = [kind for kind, nbytes in sized if nbytes <= span <= round_up(nbytes, alignment)]
     if exact:

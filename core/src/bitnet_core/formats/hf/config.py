@@ -48,7 +48,7 @@ def read_config(
     _check_known(path, values, kind)
     quantization = _quantization(path, keys)
     if kind == "llama" and not of_1bitllm and not keys.has("quantization_config"):
-        raise ModelError(f"{path}: a llama model without a bitnet quantization_config: it is not a 1.58-bit model")
+        quantization = replace(quantization, grouped=True)  # TriLM's unpacked folders: ternary floats, or not 1.58-bit
     bitnet = kind == "bitnet" and not of_1bitllm
     heads, hidden = keys.count("num_attention_heads"), keys.count("hidden_size")
     if not keys.has("head_dim") and hidden % heads:
@@ -140,14 +140,18 @@ def _mlx(path: Path, keys: MetadataReader) -> dict[str, int]:
 def _check_known(path: Path, values: Mapping[str, Any], kind: str) -> None:
     if "hadamard" in values or "hadamard" in kind:
         raise ModelError(
-            f"{path}: the weights are rotated (hadamard), as in Bonsai 2: use the model's GGUF file, the only "
-            "supported form"
+            f"{path}: the weights are rotated (hadamard), as in Bonsai 2: use the model's GGUF file (PQ2_0 or PTQ1_0), "
+            "the only supported form"
         )
     family = kind.removesuffix("_text").replace("qwen3_5", "qwen35").replace("_moe", "moe")
+    family = family.replace("hunyuan_v1_", "hunyuan-")
     if family == ARCHITECTURE:
         raise ModelError(
-            f"{path}: model_type {kind} has gated delta nets: use the model's GGUF file, the only supported form"
+            f"{path}: model_type {kind} has gated delta nets: use the model's GGUF file (Q2_0, PQ2_0, PTQ1_0 or Q1_0), "
+            "the only supported form"
         )
+    if family in FAMILIES and kind not in ("bitnet", "llama"):
+        raise ModelError(f"{path}: model_type {kind} is supported as a GGUF file alone: use the model's GGUF file")
     if family in UNSUPPORTED:
         raise ModelError(f"{path}: model_type {kind} is not supported: {UNSUPPORTED[family]}")
     if kind not in ("bitnet", "llama"):
@@ -181,8 +185,8 @@ def _activation(path: Path, keys: MetadataReader, default: Activation) -> Activa
 
 
 def _rope_group(path: Path, keys: MetadataReader) -> MetadataReader:
-    """Return the RoPE values: `rope_parameters` of recent files, `rope_scaling` of older ones."""
-    return MetadataReader(path, keys.group("rope_parameters") or keys.group("rope_scaling"))
+    """Return the values of `rope_scaling` if the file has it, as transformers does, or of `rope_parameters`."""
+    return MetadataReader(path, keys.group("rope_scaling") or keys.group("rope_parameters"))
 
 
 def _rope_theta(path: Path, keys: MetadataReader, default: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
 from bitnet_core.formats.hf.safetensors_file import StoredTensor
 from bitnet_core.formats.keys import short
-from bitnet_core.formats.ternary.mlx import WIDTHS, Pack
+from bitnet_core.formats.ternary.mlx import BINARY_BITS, WIDTHS, Pack
 
 _PARTS = (".scales", ".biases")
 _GROUPS = (32, 64, 128)
@@ -36,8 +36,15 @@ class Packs:
         """Return the bits of a code of a packed matrix. Raises ModelError for an unsupported width."""
         bits = self._bits.get(name, self._bits[""])
         if bits not in WIDTHS:
-            raise ModelError(f"is packed in {bits} bits; only ternary packs in 2 bits are supported")
+            raise ModelError(
+                f"is packed in {bits} bits; only packs in 1 or 2 bits are supported: use the model's GGUF file"
+            )
         return bits
+
+    def widths(self, names: Collection[str]) -> str:
+        """Describe the widths of these matrices: "ternary 2-bit", "binary 1-bit"."""
+        found = sorted({self.bits(name) for name in names if self.has(name)}, reverse=True)
+        return " + ".join("binary 1-bit" if bits == BINARY_BITS else f"ternary {bits}-bit" for bits in found)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of the matrix, not of its words."""

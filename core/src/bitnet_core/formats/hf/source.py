@@ -67,7 +67,7 @@ class HuggingFaceSource:
     def format(self) -> str:
         kinds = dict.fromkeys(self._tensors[name].dtype for name in self._matrices)
         if self._quantization.mlx:
-            return "MLX safetensors, ternary 2-bit packs"
+            return f"MLX safetensors, {self._packs.widths(self._matrices)} packs"
         if self._quantization.grouped:
             return f"Hugging Face safetensors, {' + '.join(kinds)} that are ternary in groups"
         packed = f"packed U8 ({self._quantization.direction} by weight_scale)"
@@ -94,11 +94,18 @@ class HuggingFaceSource:
         file = self._folder / "tokenizer_config.json"
         parts["tokenizer_config"] = read_object(file) if file.is_file() else {}
         parts["generation_config"] = dict(self._generation or {})
-        template = self._folder / "chat_template.jinja"
-        if template.is_file():
-            parts["tokenizer_config"].setdefault("chat_template", read_text(template))
+        if (template := self._chat_template()) is not None:
+            parts["tokenizer_config"]["chat_template"] = template
         parts["generation_config"].setdefault("eos_token_id", self._values.get("eos_token_id"))
         return parts
+
+    def _chat_template(self) -> str | None:
+        """Return the default template that is a file: it wins over tokenizer_config.json, as in transformers."""
+        for name in ("additional_chat_templates/default.jinja", "chat_template.jinja"):
+            file = self._folder / name
+            if file.is_file():
+                return read_text(file)
+        return None
 
     def ternary(self, name: str) -> TernaryWeight:
         tensor = self._tensor(name)
@@ -195,14 +202,14 @@ class HuggingFaceSource:
     def _unpacked(self, name: str) -> DenseWeight:
         try:
             pack = self._packs.pack(name)
-            return dense.from_ternary(mlx.ternary(pack)) if pack.bits == mlx.TERNARY_BITS else mlx.floats(pack)
+            return dense.from_ternary(mlx.ternary(pack)) if pack.bits in mlx.TERNARY_WIDTHS else mlx.floats(pack)
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {self._tensors[name].name!r}: {error}") from error
 
     def _is_ternary(self, name: str) -> bool:
         """Return whether a table is ternary, judged by its bits or by some of its rows."""
         if self._packs.has(name):
-            return self._packs.bits(name) == mlx.TERNARY_BITS
+            return self._packs.bits(name) in mlx.TERNARY_WIDTHS
         tensor = self._tensors[name]
         return tensor.dtype in _FLOATS and floats.group_of(self._some_rows(tensor)) > 0
 
@@ -316,6 +323,11 @@ def weight_files(folder: Path) -> list[Path]:
         return found
     if found:
         raise ModelError(f"{folder}: has {len(found)} safetensors files but no {INDEX}; get the index as well")
+    if list(folder.glob("*.onnx")) or list(folder.glob("onnx/*.onnx")):
+        raise ModelError(
+            f"{folder}: holds the model as ONNX (MatMulNBits), which is not supported; get the model's GGUF file or "
+            "its safetensors"
+        )
     if list(folder.glob("*.bin")) or list(folder.glob("*.pt")):
         raise ModelError(
             f"{folder}: holds only PyTorch checkpoints; they are pickles, which can run any program as they are "

@@ -47,7 +47,7 @@ def illegal_codes(count: int, weights: int) -> ModelError:
     """Build the error for illegal codes."""
     return ModelError(
         f"illegal ternary code 3 (twice the scale) in {count} of {weights} weights read: the data is damaged, or has "
-        "more than three levels"
+        "four levels (as in Q2_0 files of GSQ), which are not supported"
     )
 
 

@@ -1,5 +1,9 @@
-"""Matrices of MLX folders: codes of 2, 4 or 8 bits in u32 words, the first in the lowest bits, and a scale and a bias
-for each group of columns: value = code * scale + bias. A pack is ternary if its codes have 2 bits and bias = -scale."""
+"""Matrices of MLX folders: codes of 1, 2, 4 or 8 bits in u32 words, the first in the lowest bits, with a scale and a
+bias for each group of columns: value = code * scale + bias.
+
+A pack is ternary if its codes have 2 bits and bias = -scale, or if they have 1 bit and bias = -scale / 2: then its
+values are -d and d with d = scale / 2, ternary weights without a zero.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,9 @@ from bitnet_core.formats.ternary.scales import Floats, collapse, per_block
 from bitnet_core.model.weights import DenseWeight, TernaryWeight, padded
 
 TERNARY_BITS = 2
-WIDTHS = (2, 4, 8)
+BINARY_BITS = 1
+TERNARY_WIDTHS = (BINARY_BITS, TERNARY_BITS)
+WIDTHS = (1, 2, 4, 8)
 """The supported widths of a code, in bits."""
 
 
@@ -51,6 +57,8 @@ class Pack:
 
 def ternary(pack_: Pack) -> TernaryWeight:
     """Return the matrix of a ternary pack. Raises ModelError for any other pack."""
+    if pack_.bits == BINARY_BITS:
+        return _binary(pack_)
     if pack_.bits != TERNARY_BITS:
         raise ModelError(f"is packed in {pack_.bits} bits, which is not a ternary matrix")
     if (pack_.biases != -pack_.scales).any():
@@ -74,6 +82,22 @@ def ternary(pack_: Pack) -> TernaryWeight:
             "damaged, or has more than three levels"
         )
     return collapse(rows, columns, packed, pack_.scales, used, group)
+
+
+def _binary(pack_: Pack) -> TernaryWeight:
+    """Return the matrix of a pack of 1-bit codes. Raises ModelError unless each bias is minus half its scale."""
+    if (pack_.biases != -pack_.scales / 2).any():
+        raise ModelError(
+            "is a 1-bit pack whose biases are not minus half its scales: its two values are not -d and d, which is "
+            "not supported; use the model's GGUF file (Q1_0)"
+        )
+    rows, columns, group = len(pack_.words), pack_.columns, pack_.group
+    packed = np.empty((rows, padded(columns) // 4), np.uint8)
+    for part, codes in pack_.codes():
+        groups = (codes << np.uint8(1)).reshape(len(codes), -1, group)
+        groups[pack_.scales[part] == 0] = 1
+        packed[part] = pack(groups.reshape(len(codes), -1))
+    return collapse(rows, columns, packed, pack_.scales * np.float32(0.5), pack_.scales != 0, group)
 
 
 def floats(pack_: Pack) -> DenseWeight:

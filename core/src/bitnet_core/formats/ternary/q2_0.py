@@ -65,7 +65,7 @@ def decode(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeig
         words.view(codes)[:, :blocks] = raw["codes"][part]
         words[:, columns // _WORD :] = _ZEROS
         scales[part] = raw["scale"][part]
-        if not scales[part].all():  # a scale of 0 makes every value 0
+        if (scales[part] == 0).any():  # a scale of 0 makes every value 0
             words.reshape(len(words), -1, block // _WORD)[:, :blocks][scales[part] == 0] = _ZEROS
         np.bitwise_xor(words, _ZEROS, out=other)
         of_blocks = other.reshape(len(words), -1, block // _WORD)[:, :blocks]

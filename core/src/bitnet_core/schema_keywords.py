@@ -1,0 +1,142 @@
+"""Keywords of JSON schemas that llguidance does not support: those that change nothing, and those that can be dropped.
+
+A schema without its no-ops allows the same values. A relaxed schema allows more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+_ONE: Final = (
+    "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties",
+    "propertyNames", "not", "if", "then", "else",
+)  # fmt: skip
+_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_NAMED: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+
+_FORMATS: Final = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"}
+)
+"""The formats that are enforced; JSON Schema calls all others annotations."""
+
+_DIALECT: Final = re.compile(r"https?://json-schema\.org/(draft-0[4-7]|draft/20(19-09|20-12))/schema#?")
+
+_UNSUPPORTED: Final = frozenset(
+    {
+        "uniqueItems", "contains", "minContains", "maxContains", "if", "then", "else", "not", "propertyNames",
+        "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedItems", "unevaluatedProperties",
+        "$dynamicRef", "$recursiveRef",
+    }
+)  # fmt: skip
+
+_LOOK_AROUND: Final = re.compile(r"\(\?<?[=!]|\\[1-9]")
+"""Look-around and references to groups, which the regular expressions of llguidance lack."""
+
+_REPEATED: Final = 256
+"""Largest number of items that must be there: the time of a mask grows with it."""
+
+_OPTIONAL: Final = 400
+"""Largest number of optional properties of an object: llguidance holds about four parser items for each of them."""
+
+_ANY: Final[tuple[Any, ...]] = (True, {})
+
+
+def without_noops(schema: Any) -> Any:
+    """Return the schema without keywords that change nothing; {"not": {}} becomes false."""
+    return _mapped(schema, _without_noops)
+
+
+def relaxed(schema: Any) -> tuple[Any, list[str]]:
+    """Return the schema without its unsupported keywords, with anyOf for oneOf, and the names of these keywords."""
+    dropped: dict[str, None] = {}
+
+    def relax(part: dict[str, Any]) -> dict[str, Any]:
+        found = [key for key in part if key in _UNSUPPORTED]
+        found += [key for key, value in part.items() if _is_costly(key, value)]
+        found += [key for key in ("pattern",) if _LOOK_AROUND.search(str(part.get(key, "")))]
+        if any(_LOOK_AROUND.search(name) for name in _mapping(part.get("patternProperties"))):
+            found.append("patternProperties")
+        kept = {key: value for key, value in part.items() if key not in found}
+        if "oneOf" in kept:
+            found.append("oneOf")
+            choice = {"anyOf": kept.pop("oneOf")}
+            kept = kept | choice if "anyOf" not in kept else {"allOf": [kept, choice]}
+        dropped.update(dict.fromkeys(found))
+        return kept
+
+    return _mapped(schema, relax), list(dropped)
+
+
+def costly(schema: Any) -> str:
+    """Return the part of a schema whose masks take too long or too much memory to compute; else ""."""
+    found: list[str] = []
+
+    def look(part: dict[str, Any]) -> dict[str, Any]:
+        for key in ("minItems", "minProperties"):
+            if _is_costly(key, part.get(key)):
+                found.append(f"{key} is {part[key]}; at most {_REPEATED} can be enforced")
+        names = set(_mapping(part.get("properties"))).difference(_sequence(part.get("required")))
+        if len(names) > _OPTIONAL:
+            found.append(f"an object has {len(names)} optional properties; at most {_OPTIONAL} can be enforced")
+        return part
+
+    _mapped(schema, look)
+    return found[0] if found else ""
+
+
+def _is_costly(key: str, value: Any) -> bool:
+    return key in ("minItems", "minProperties") and isinstance(value, int | float) and value > _REPEATED
+
+
+def _mapped(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
+    """Apply `change` to a copy of every schema within a schema, the inner ones first. Constants stay as they are."""
+    if not isinstance(schema, Mapping):
+        return schema
+    copy = dict(schema)
+    for key in _ONE:
+        if key in copy and not isinstance(copy[key], list):
+            copy[key] = _mapped(copy[key], change)
+    for key in _LISTS:
+        if isinstance(copy.get(key), list):
+            copy[key] = [_mapped(part, change) for part in copy[key]]
+    for key in _NAMED:
+        if isinstance(copy.get(key), Mapping):
+            copy[key] = {name: _mapped(part, change) for name, part in copy[key].items()}
+    return change(copy)
+
+
+def _without_noops(part: dict[str, Any]) -> Any:
+    if "not" in part and part["not"] in _ANY:
+        return False
+    return {key: value for key, value in part.items() if not _is_noop(key, value, part)}
+
+
+def _is_noop(key: str, value: Any, part: Mapping[str, Any]) -> bool:
+    """Return True if a keyword allows every value."""
+    if key in ("uniqueItems", "not"):
+        return value is False
+    if key == "propertyNames":
+        return bool(value in (*_ANY, {"type": "string"}))
+    if key in ("unevaluatedItems", "unevaluatedProperties"):
+        return bool(value in _ANY)
+    if key in ("minContains", "maxContains"):
+        return "contains" not in part
+    if key in ("then", "else"):
+        return "if" not in part
+    if key == "if":
+        return "then" not in part and "else" not in part
+    if key in ("dependencies", "dependentRequired", "dependentSchemas"):
+        return bool(value == {})
+    if key == "format":
+        return not isinstance(value, str) or value not in _FORMATS
+    return key == "$schema" and not (isinstance(value, str) and _DIALECT.fullmatch(value))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: Any) -> list[Any]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -1,0 +1,87 @@
+"""Descriptions of the model and its requests: llama.cpp's /props and /slots, vLLM's /tokenizer_info."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bitnet_server.response import Document
+from bitnet_server.schema import NUMBERS
+from bitnet_server.service import Service
+
+if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
+    from bitnet_core.api import Model
+
+
+def props(service: Service) -> Document:
+    """Return the properties that the chat page shows, and those of llama.cpp's server that are known here."""
+    model = service.model
+    length, sequences = model.engine.max_model_len, model.engine.sequences
+    defaults = {name: getattr(model.defaults.values, name) for name in NUMBERS}
+    return {
+        "model": service.names[0],
+        "device": model.device.info.name,
+        "backend": model.device.info.backend,
+        "n_ctx": length,
+        "version": service.fingerprint,
+        "slots": sequences,
+        "default_generation_settings": {"n_ctx": length, "params": defaults},
+        "total_slots": sequences,
+        "model_alias": service.names[0],
+        "model_path": model.source.path.name,
+        "chat_template": model.chat_template.source,
+        "bos_token": _bos_token(model) or "",
+        "eos_token": _eos_token(model) or "",
+        "modalities": {"vision": False, "audio": False},
+        "build_info": service.fingerprint,
+    }
+
+
+def slots(service: Service) -> list[Document]:
+    """Return the running and waiting requests, without their texts."""
+    scheduler = service.model.engine.scheduler
+    return [
+        {
+            "id": request.id,
+            "n_ctx": scheduler.max_model_len,
+            "is_processing": state == "running",
+            "state": state,
+            "prompt_tokens": request.prompt_tokens,
+            "generated_tokens": request.generated_tokens,
+        }
+        for state, requests in (("running", scheduler.running), ("waiting", scheduler.waiting))
+        for request in list(requests)
+    ]
+
+
+def tokenizer_info(service: Service) -> Document:
+    """Return the tokenizer's special tokens and chat template, as vLLM does and lm-eval reads them."""
+    model = service.model
+    return {
+        "tokenizer_class": type(model.tokenizer).__name__,
+        "bos_token": _bos_token(model),
+        "eos_token": _eos_token(model),
+        "pad_token": None,
+        "add_bos_token": model.tokenizer.add_bos,
+        "model_max_length": model.engine.max_model_len,
+        "chat_template": model.chat_template.source,
+    }
+
+
+def _bos_token(model: Model) -> str | None:
+    bos = model.tokenizer.bos_id
+    return None if bos is None else model.tokenizer.token_text(bos)
+
+
+def _eos_token(model: Model) -> str | None:
+    """Return the end token that the file names, else the first of those that end a reply."""
+    named: Any = model.source.tokenizer.get("tokenizer.ggml.eos_token_id")
+    config: Any = model.source.tokenizer.get("tokenizer_config") or {}
+    text = config.get("eos_token")
+    if isinstance(text, dict):
+        text = text.get("content")
+    if isinstance(text, str):
+        return text
+    ends = model.tokenizer.eos_ids
+    if isinstance(named, int) and named in ends:
+        return model.tokenizer.token_text(named)
+    return model.tokenizer.token_text(min(ends)) if ends else None

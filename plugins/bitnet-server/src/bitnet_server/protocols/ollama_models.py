@@ -1,0 +1,146 @@
+"""Ollama's descriptions of models: /api/tags, /api/show, /api/ps, /api/version."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from bitnet_hal.device import DeviceType
+from msgspec import Struct
+
+from bitnet_server.protocols.ollama import model_name, no_model
+from bitnet_server.protocols.ollama_answer import timestamp
+from bitnet_server.response import Document
+from bitnet_server.service import Service
+
+if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
+    from bitnet_core.api import Model
+
+OLLAMA_VERSION = "0.12.6"
+"""The version of Ollama whose fields these endpoints have; clients refuse servers that are too old."""
+
+NEVER = "9999-12-31T23:59:59Z"
+"""The time at which a loaded model is unloaded."""
+
+
+class ShowRequest(Struct):
+    """The body of POST /api/show; name is the older field."""
+
+    model: str | None = None
+    name: str | None = None
+
+
+def tags(service: Service) -> Document:
+    """Return every name of the model, as GET /api/tags does."""
+    return {"models": [_entry(service, name) for name in service.names]}
+
+
+def running(service: Service) -> Document:
+    """Return the loaded model, as GET /api/ps does."""
+    model = service.model
+    memory = model.engine.memory()
+    held = int(memory["weights_bytes"] + memory["kv_cache_bytes"])
+    on_gpu = model.device.info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
+    more = {
+        "expires_at": NEVER,
+        "size": held,
+        "size_vram": held if on_gpu else 0,
+        "context_length": model.engine.max_model_len,
+    }
+    return {"models": [_entry(service, service.names[0]) | more]}
+
+
+def version(service: Service) -> Document:
+    """Return the version of the API, as GET /api/version does."""
+    return {"version": OLLAMA_VERSION}
+
+
+def show(service: Service, request: ShowRequest) -> Document:
+    """Return the description of a model, as POST /api/show does. Raises ApiError 404 for another name."""
+    name = model_name(request.model or request.name or "")
+    if name not in service.names:
+        raise no_model(name)
+    model = service.model
+    capabilities = ["completion", "tools", *(["thinking"] if model.thinking_tags else [])]
+    return {
+        "modelfile": "",
+        "parameters": "",
+        "template": model.chat_template.source,
+        "details": _details(model),
+        "model_info": _model_info(model),
+        "capabilities": capabilities,
+        "modified_at": _modified(model),
+    }
+
+
+def _entry(service: Service, name: str) -> Document:
+    model = service.model
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _modified(model),
+        "size": sum(tensor.nbytes for tensor in model.source.tensors),
+        "digest": _digest(model),
+        "details": _details(model),
+    }
+
+
+def _digest(model: Model) -> str:
+    """Return a digest of the list of tensors: clients tell models apart by it, and weights take long to read."""
+    found = hashlib.sha256()
+    for tensor in model.source.tensors:
+        found.update(f"{tensor.name} {tensor.dtype} {tensor.shape} {tensor.nbytes}\n".encode())
+    return found.hexdigest()
+
+
+def _modified(model: Model) -> str:
+    return timestamp(model.source.path.stat().st_mtime)
+
+
+def _details(model: Model) -> Document:
+    return {
+        "parent_model": "",
+        "format": "gguf" if model.source.format.startswith("GGUF") else "safetensors",
+        "family": model.config.arch,
+        "families": [model.config.arch],
+        "parameter_size": _rounded(parameter_count(model)),
+        "quantization_level": model.source.format.rpartition(", ")[2],
+    }
+
+
+def parameter_count(model: Model) -> int:
+    """Return the number of weights; of packed Hugging Face tensors, four a byte."""
+    count = 0
+    for tensor in model.source.tensors:
+        elements = 1
+        for size in tensor.shape:
+            elements *= size
+        count += elements * (4 if tensor.dtype == "U8" else 1)
+    return count
+
+
+def _rounded(count: int) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6)):
+        if count >= size:
+            return f"{count / size:.1f}{unit}"
+    return f"{count / 1e3:.0f}K"
+
+
+def _model_info(model: Model) -> dict[str, Any]:
+    """Return the model's shape under the keys of GGUF."""
+    config = model.config
+    shape = {
+        "context_length": model.engine.max_model_len,
+        "embedding_length": config.hidden,
+        "block_count": config.n_layers,
+        "feed_forward_length": config.ffn,
+        "attention.head_count": config.n_heads,
+        "attention.head_count_kv": config.n_kv_heads,
+        "vocab_size": config.vocab,
+    }
+    general = {
+        "general.architecture": config.arch,
+        "general.basename": model.name,
+        "general.parameter_count": parameter_count(model),
+    }
+    return general | {f"{config.arch}.{name}": value for name, value in shape.items()}

@@ -1,0 +1,180 @@
+"""OpenAI's POST /v1/responses: fields, and their translation to a chat."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from bitnet_server.errors import ApiError
+from bitnet_server.protocols.kept_responses import Item
+from bitnet_server.protocols.responses_answer import ResponsesAnswer
+from bitnet_server.protocols.responses_input import InputItem, chat_messages
+from bitnet_server.protocols.translated import TranslatedCall, chat_call, sampling_fields, thinking_fields
+from bitnet_server.response import Document
+from bitnet_server.schema import SamplingFields, Tokens
+from bitnet_server.service import Service
+
+_LOGPROBS = "message.output_text.logprobs"
+
+
+class TextOptions(Struct):
+    """The field text."""
+
+    format: dict[str, Any] | None = None
+    verbosity: str | None = None
+
+
+class ReasoningOptions(Struct):
+    """The field reasoning; an effort of "none" switches thinking off if the model can."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class ResponsesRequest(SamplingFields, kw_only=True):
+    """The body of POST /v1/responses."""
+
+    input: str | Annotated[list[InputItem], Meta(min_length=1, max_length=4096)]
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    max_output_tokens: Tokens | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=128)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    include: list[str] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    metadata: Annotated[dict[str, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)] | None = None
+    truncation: str | None = None
+    background: bool | None = None
+    conversation: Any = None
+    prompt: Any = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ResponsesCall(TranslatedCall):
+    """A request of POST /v1/responses. items: the conversation up to the answer."""
+
+    def __init__(self, service: Service, request: ResponsesRequest) -> None:
+        _check(request)
+        self.asked = request
+        self.items = _conversation(service, request)
+        messages = chat_messages(msgspec.convert(self.items, list[InputItem]), request.instructions)
+        super().__init__(service, chat_call(service, _fields(service, request) | {"messages": messages}))
+
+    def answer(self) -> ResponsesAnswer:
+        """Build the writer of the response."""
+        return ResponsesAnswer(self)
+
+
+def kept_response(service: Service, response_id: str) -> Document:
+    """Return a response that is kept. Raises ApiError 404 if it is not."""
+    found = service.kept_responses.find(response_id)
+    if found is None:
+        raise ApiError(404, f"there is no response {response_id[:100]!r} here", code="response_not_found")
+    return found.document
+
+
+def drop_response(service: Service, response_id: str) -> Document:
+    """Drop a response that is kept. Raises ApiError 404 if it is not."""
+    kept_response(service, response_id)
+    return {"id": response_id, "object": "response", "deleted": service.kept_responses.drop(response_id)}
+
+
+def _check(request: ResponsesRequest) -> None:
+    """Raise ApiError 400 for fields that would change the answer, and that this server lacks."""
+    for name in ("background", "conversation", "prompt"):
+        if getattr(request, name):
+            raise ApiError(400, f"{name} is not supported here", param=name, code="unsupported_value")
+    if request.truncation not in (None, "auto", "disabled"):
+        raise ApiError(400, "truncation must be auto or disabled", param="truncation")
+
+
+def _conversation(service: Service, request: ResponsesRequest) -> list[Item]:
+    """Return the items of the previous response and of the input. Raises ApiError if one is not kept."""
+    items: list[Item] = []
+    if request.previous_response_id is not None:
+        kept = service.kept_responses.find(request.previous_response_id)
+        if kept is None:
+            text = f"there is no response {request.previous_response_id[:100]!r} here; send the whole conversation"
+            raise ApiError(400, text, param="previous_response_id", code="previous_response_not_found")
+        items += kept.items
+    if isinstance(request.input, str):
+        return [*items, {"type": "message", "role": "user", "content": request.input}]
+    for at, item in enumerate(request.input):
+        items.append(_referenced(service, item, at) if item.type == "item_reference" else msgspec.to_builtins(item))
+    return items
+
+
+def _referenced(service: Service, item: InputItem, at: int) -> Item:
+    found = service.kept_responses.find_item(item.id or "")
+    if found is None:
+        text = f"input[{at}] refers to the item {(item.id or '')[:100]!r}, which is not here; send the item itself"
+        raise ApiError(400, text, param=f"input[{at}].id", code="item_not_found")
+    return found
+
+
+def _fields(service: Service, request: ResponsesRequest) -> Document:
+    """Return the fields of a chat request but its messages."""
+    fields = sampling_fields(request) | {
+        "model": request.model,
+        "stream": bool(request.stream),
+        "max_completion_tokens": request.max_output_tokens,
+        "parallel_tool_calls": request.parallel_tool_calls,
+        "truncation": request.truncation,
+        "response_format": _response_format(request.text.format) if request.text and request.text.format else None,
+        "chat_template_kwargs": request.chat_template_kwargs,
+    }
+    if request.top_logprobs is not None or _LOGPROBS in (request.include or ()):
+        fields |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
+    if request.tools:
+        fields |= _tool_fields(request.tools, request.tool_choice)
+    elif request.tool_choice is not None:
+        fields["tool_choice"] = request.tool_choice
+    effort = request.reasoning.effort if request.reasoning else None
+    think = None if effort is None or request.chat_template_kwargs else effort != "none"
+    return fields | thinking_fields(service, think)
+
+
+def _tool_fields(tools: list[Document], choice: str | Document | None) -> Document:
+    """Return tools and tool_choice of a chat; allowed_tools leaves the others out."""
+    functions = [_function(tool, at) for at, tool in enumerate(tools)]
+    mode = choice
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = _allowed_names(choice)
+        functions = [function for function in functions if function.get("name") in allowed]
+        mode = choice.get("mode", "auto")
+    elif isinstance(choice, dict):
+        if choice.get("type") != "function":
+            raise ApiError(400, "tool_choice must be of type function or allowed_tools", param="tool_choice")
+        mode = {"type": "function", "function": {"name": choice.get("name")}}
+    return {"tools": [{"type": "function", "function": one} for one in functions], "tool_choice": mode}
+
+
+def _allowed_names(choice: Document) -> list[str]:
+    allowed = choice.get("tools")
+    if not isinstance(allowed, list) or not all(isinstance(tool, dict) for tool in allowed):
+        raise ApiError(400, "tool_choice.tools must be a list of tools", param="tool_choice.tools")
+    return [tool["name"] for tool in allowed if isinstance(tool.get("name"), str)]
+
+
+def _function(tool: Document, at: int) -> Document:
+    if tool.get("type") != "function":
+        raise ApiError(400, f"tools[{at}] is not a function: this server runs no tools of its own", param="tools")
+    names = ("name", "description", "parameters", "strict")
+    return {name: tool[name] for name in names if tool.get(name) is not None}
+
+
+def _response_format(form: Document) -> Document | None:
+    """Return response_format, which holds in json_schema what text.format holds itself."""
+    if form.get("type") == "text":
+        return None
+    if form.get("type") != "json_schema":
+        return form
+    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
