@@ -252,12 +252,12 @@ def test_control_tokens_are_short(keys: dict[str, Any]) -> None:
         load_tokenizer({**keys, "tokenizer.ggml.tokens": tokens})
 
 
-<<<<<<< HEAD
 def test_a_message_that_uses_all_covers_is_a_usage_error() -> None:
     every = "".join(map(chr, range(0xF0000, 0xFFFFE)))
     with bitnet_core.load(device="numpy") as model, pytest.raises(UsageError, match="private-use"):
         model.chat([{"role": "user", "content": every + "<|eot_id|>"}], max_tokens=1)
-=======
+
+
 def test_arguments_as_text_become_objects_for_templates_that_need_them(tokenizer: Tokenizer) -> None:
     source = "{% for c in messages[0].tool_calls %}{% for k, v in c.function.arguments | items %}{{ k }}={{ v }}"
     chat = template(tokenizer, source + "{% endfor %}{% endfor %}")
@@ -277,4 +277,3 @@ def test_unreadable_templates_are_described(tokenizer: Tokenizer) -> None:
     assert "nonsense" in unreadable(broken)
     assert unreadable(tokenizer) == ""
     assert chosen_template(broken) == ("{% nonsense %}", "file")
->>>>>>> main

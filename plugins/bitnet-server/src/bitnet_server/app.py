@@ -168,12 +168,6 @@ class Endpoints:
         """Return the text of tokens."""
         asked, tokenizer = await self._parsed(request, DetokenizeRequest), self.service.model.tokenizer
         vocab = self.service.model.config.vocab
-<<<<<<< HEAD
-        if asked.tokens and not 0 <= min(asked.tokens) <= max(asked.tokens) < vocab:
-            raise ApiError(400, f"a token id is outside 0..{vocab - 1}", param="tokens")
-        text = b"".join(tokenizer.token_bytes(token) for token in asked.tokens).decode("utf-8", "replace")
-        return _json({"content": text})
-=======
 
         def decoded() -> str:
             if max(asked.tokens, default=0) >= vocab:
@@ -182,7 +176,6 @@ class Endpoints:
 
         text = await in_thread(decoded)
         return _json({"content": text, "prompt": text})
->>>>>>> main
 
     async def apply_template(self, request: Request) -> Response:
         """Render messages as a prompt."""
@@ -292,16 +285,9 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 async def read_body(request: Request, service: Service) -> bytes:
-    """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow, 400 if the client left."""
+    """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow."""
     limit, parts, size = service.settings.max_body, [], 0
-<<<<<<< HEAD
-    too_long = ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
-        raise too_long  # before `100 Continue` asks for it
-=======
     announced = request.headers.get("content-length", "0")
->>>>>>> main
     try:
         if announced.isdecimal() and int(announced[:20]) > limit:  # before the client is told to continue
             raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
@@ -309,10 +295,8 @@ async def read_body(request: Request, service: Service) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise too_long
+                    raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
                 parts.append(part)
-    except ClientDisconnect as exc:
-        raise ApiError(400, "the client left before the end of the body") from exc
     except TimeoutError as exc:
         raise ApiError(408, "the body came too slowly", headers={"connection": "close"}) from exc
     return b"".join(parts)

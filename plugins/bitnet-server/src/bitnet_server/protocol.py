@@ -11,8 +11,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from bitnet_server.errors import ApiError
 
 MAX_HEAD = 64 << 10  # bytes of request line and headers
-SEPARATORS = 4  # bytes of a header around its name and value: ": " and the end of the line
-MAX_FRAMING = 1 << 20  # bytes around the parts of a chunked body: sizes, extensions, trailers
 HEAD_SECONDS = 10.0
 MAX_CONNECTIONS = 1024
 
@@ -50,11 +48,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _fed = 0  # bytes since the head began; 0 outside a head
-<<<<<<< HEAD
-    _framing = 0  # bytes since the head ended that are not the body
-=======
     _overhead = 0  # bytes after the head that are not the body's, less those that chunks may have
->>>>>>> main
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -76,28 +70,16 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._fed += len(data)
         else:
-<<<<<<< HEAD
-            self._framing += len(data)
-        super().data_received(data)
-        if self._framing > MAX_FRAMING and not self._refused:
-            self._refuse(400, "the body has too many bytes around its parts")
-=======
             self._overhead += len(data)
         super().data_received(data)
         if self._timer is None and self._overhead > MAX_HEAD and not self._refused:
             self._refuse(431, "the request's chunk extensions or trailers are too long")
->>>>>>> main
         if self._timer is not None and self._fed > MAX_HEAD and not self._refused:
             self._refuse(431, "the request's headers are too long")
 
     def on_headers_complete(self) -> None:
-<<<<<<< HEAD
-        size = len(self.url) + sum(len(name) + len(value) + SEPARATORS for name, value in self.headers)
-=======
         size = len(self.url) + sum(len(name) + len(value) + _SEPARATORS for name, value in self.headers)
->>>>>>> main
         self._disarm()
-        self._framing = 0
         if size > MAX_HEAD:
             self._refuse(431, "the request's headers are too long")
         elif not self._refused:
@@ -112,11 +94,7 @@ class GuardedProtocol(HttpToolsProtocol):
             cycle.send = _Unchunked(cycle).send  # type: ignore[method-assign]  # uvicorn has no hook
 
     def on_body(self, body: bytes) -> None:
-<<<<<<< HEAD
-        self._framing -= len(body)
-=======
         self._overhead -= len(body)
->>>>>>> main
         if not self._refused:
             super().on_body(body)
 
