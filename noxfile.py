@@ -163,9 +163,9 @@ def minimums(session: nox.Session, project: str) -> None:
 
 @nox.session(tags=["full"])
 def fuzz(session: nox.Session) -> None:
-    """Mutated files of every kind for 15 seconds, or as -- --seconds N --seed S say."""
-    session.install(*base(session))
-    session.run("python", "benchmarks/reliability/fuzz.py", *(session.posargs or ("--seconds", "15")), env=ONE_THREAD)
+    """Mutated files of every kind for a minute, or as -- --seconds N --seed S say."""
+    session.install(*base(session, "[test]"))
+    session.run("python", "benchmarks/reliability/fuzz.py", *(session.posargs or ("--seconds", "60")), env=ONE_THREAD)
 
 
 @nox.session(default=False)

@@ -32,6 +32,9 @@ from bitnet_core.tokenizer.chat import BITNET_TEMPLATE
 from bitnet_core.tokenizer.template_process import SECONDS, TemplateProcess
 from bitnet_hal.errors import BitnetError
 
+sys.path.insert(0, str(Path(__file__).parent))
+from fuzz_values import value_targets
+
 GOLDEN = Path(__file__).parents[2] / "core" / "tests" / "golden" / "qwen3"
 KEPT = Path("build") / "fuzz"
 SLOWEST = 10.0
@@ -192,7 +195,7 @@ def targets() -> dict[str, tuple[Callable[[random.Random, Path], Path], Callable
         {"schema_version": 1, "time": "", "model": {}, "kernels": {}, "tokens": {"prompt": 1}}
     ).encode()
     found["receipt"] = of_text(receipt, "receipt"), verify_receipt, 8
-    return found
+    return found | value_targets()
 
 
 def rounds() -> Iterator[tuple[str, Callable[[random.Random, Path], Path], Callable[[Path], object]]]:

@@ -54,6 +54,31 @@ def test_compute_paths() -> None:
     assert receipt_of(BackendStartupSummary(AUTO, ("cuda",), fake))["compute_path"] == "mock"
 
 
+def test_strict_mode_refuses_what_is_not_real(tmp_path: Path, bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fallback = BackendStartupSummary(AUTO, ("cuda", "numpy"), GPU).moved_to(CPU, "lost")
+    write_receipt(receipt_of(fallback), tmp_path / "fallback.json")
+    write_receipt(receipt_of(), tmp_path / "real.json")
+    assert bitnet("receipt", "verify", tmp_path / "fallback.json").code == 0
+    monkeypatch.setenv("BITNET_STRICT_MODE", "1")
+    refused = bitnet("receipt", "verify", tmp_path / "fallback.json")
+    assert (refused.code, "a device that was a fallback" in refused.err) == (8, True)
+    assert bitnet("receipt", "verify", tmp_path / "real.json").code == 0
+
+
+def test_a_receipt_says_whether_fallback_was_allowed(tmp_path: Path) -> None:
+    assert receipt_of()["startup"]["fallback"] is True
+    forbidden = BackendStartupSummary(AUTO, ("cuda", "numpy"), GPU, fallback=False)
+    assert receipt_of(forbidden)["startup"]["fallback"] is False
+    write_receipt(receipt_of(forbidden.moved_to(CPU, "lost")), tmp_path / "odd.json")
+    with pytest.raises(ReceiptError, match="fallback is false, but a device was skipped"):
+        verify_receipt(tmp_path / "odd.json")
+
+
+def test_a_receipt_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITNET_API_KEY", "secret")
+    assert "secret" not in json.dumps(receipt_of())
+
+
 def test_write_and_verify(tmp_path: Path, bitnet) -> None:
     path = tmp_path / "receipt.json"
     write_receipt(receipt_of(), path)
@@ -64,12 +89,15 @@ def test_write_and_verify(tmp_path: Path, bitnet) -> None:
     assert "verifies" in result.out
 
 
-def test_an_older_receipt_verifies_and_is_said_to_be_one(tmp_path: Path, bitnet) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_older_receipt_verifies_and_is_said_to_be_one(tmp_path: Path, bitnet, version: int) -> None:
     from bitnet_core.receipt import _content_sha256
 
     receipt = receipt_of()
-    del receipt["engine"]
-    receipt["schema_version"] = 2
+    del receipt["startup"]["fallback"]
+    if version == 2:
+        del receipt["engine"]
+    receipt["schema_version"] = version
     receipt["content_sha256"] = _content_sha256(receipt)
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     write_receipt(receipt, old)
@@ -111,9 +139,9 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
         (lambda r: r["tokens"].update(prompt="5"), "tokens.prompt has the wrong type"),
         (lambda r: r["tokens"].update(prompt=True), "tokens.prompt has the wrong type"),
         (lambda r: r.update(model=[]), "model is not an object"),
-        (lambda r: r.update(schema_version=1), "schema version 1 is not supported; this version reads 2 to 3"),
-        (lambda r: r.update(schema_version=4), "schema version 4 is not supported; this version reads 2 to 3"),
-        (lambda r: r.update(schema_version=[]), "schema version [] is not supported; this version reads 2 to 3"),
+        (lambda r: r.update(schema_version=1), "schema version 1 is not supported; this version reads 2 to 4"),
+        (lambda r: r.update(schema_version=5), "schema version 5 is not supported; this version reads 2 to 4"),
+        (lambda r: r.update(schema_version=[]), "schema version [] is not supported; this version reads 2 to 4"),
         (lambda r: r.update(schema_version=2), "engine is unknown"),
         (lambda r: r.pop("engine"), "engine is missing"),
         (lambda r: r["engine"].pop("activation_group_size"), "engine.activation_group_size is missing"),

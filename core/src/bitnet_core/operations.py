@@ -27,7 +27,7 @@ _REFUSED = {
 }
 
 
-def provider(device: str | DeviceRequest | None = "auto") -> Provider:
+def provider(device: str | DeviceRequest | None = None) -> Provider:
     """Open a device for single operations. Raises the errors of `load`."""
     return Provider(*open_device(device))
 

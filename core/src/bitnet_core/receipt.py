@@ -28,8 +28,9 @@ from bitnet_core.version import core_version
 if TYPE_CHECKING:
     from bitnet_core.engine.engine import Engine
 
-SCHEMA_VERSION = 3
-OLDEST_READ = 2  # the schema that has no "engine"
+SCHEMA_VERSION = 4
+OLDEST_READ = 2  # the schema without "engine"; 3 is without "startup.fallback"
+_SECRET = frozenset({"BITNET_API_KEY"})
 MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
 
 Json = dict[str, Any]
@@ -108,6 +109,7 @@ def _startup(summary: BackendStartupSummary) -> Json:
         "requested": str(summary.requested),
         "detected": list(summary.detected),
         "selected": summary.selected.request,
+        "fallback": summary.fallback,
         "line": str(summary),
         "skipped": [{"device": skipped.request, "reason": reason} for skipped, reason in summary.skipped],
     }
@@ -119,9 +121,10 @@ def tokens_sha256(tokens: Sequence[int]) -> str:
 
 
 def _overrides() -> dict[str, str]:
-    """Return every environment variable in force that can change a result or its speed, by name."""
+    """Return every environment variable in force that can change a result or its speed, by name; no secret."""
     drivers = {name for backend in KNOWN.values() for name in backend.variables}
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith("BITNET_") or name in drivers}
+    names = [name for name in sorted(os.environ) if name.startswith("BITNET_") or name in drivers]
+    return {name: os.environ[name] for name in names if name not in _SECRET}
 
 
 def write_receipt(receipt: Json, path: Path, inputs: Iterable[Path] = (), *, force: bool = False) -> None:
@@ -134,7 +137,8 @@ def write_receipt(receipt: Json, path: Path, inputs: Iterable[Path] = (), *, for
 def verify_receipt(path: Path) -> Json:
     """Read a receipt and check its schema, its hash and that its parts agree.
 
-    Raises ReceiptError with the fault; StrictModeError for the receipt of a fake device under BITNET_STRICT_MODE.
+    Raises ReceiptError with the fault; StrictModeError for the receipt of a fake or fallback device under
+    BITNET_STRICT_MODE.
     """
     try:
         with path.open("rb") as file:
@@ -150,8 +154,9 @@ def verify_receipt(path: Path) -> Json:
     if problem := _problem(receipt, raw):
         raise ReceiptError(f"{path} does not verify: {problem}")
     checked: Json = receipt
-    if checked["compute_path"] == "mock" and strict_mode():
-        raise StrictModeError(f"{path} is the receipt of a fake device, which BITNET_STRICT_MODE rejects")
+    if checked["compute_path"] != "real" and strict_mode():
+        kind = "fake device" if checked["compute_path"] == "mock" else "device that was a fallback"
+        raise StrictModeError(f"{path} is the receipt of a {kind}, which BITNET_STRICT_MODE rejects")
     return checked
 
 
@@ -162,8 +167,11 @@ def _problem(receipt: Any, raw: bytes) -> str:
     version = receipt.get("schema_version")
     if version not in range(OLDEST_READ, SCHEMA_VERSION + 1):
         return f"schema version {version} is not supported; this version reads {OLDEST_READ} to {SCHEMA_VERSION}"
-    schema = {name: kind for name, kind in _SCHEMA.items() if name != "engine" or version == SCHEMA_VERSION}
-    return _schema_problem(receipt, schema, "") or _hash_problem(receipt, raw) or _contradiction(receipt)
+    return (
+        _schema_problem(receipt, _schema(receipt["schema_version"]), "")
+        or _hash_problem(receipt, raw)
+        or _contradiction(receipt)
+    )
 
 
 _NUMBER = (int, float)
@@ -173,7 +181,7 @@ _SCHEMA: Json = {
     "software": {"bitnet-core": str, "python": str, "system": str},
     "model": {"name": str, "sha256": str, "format": str},
     "device": {"backend": str, "index": int, "name": str, "vendor": str, "driver": str, "type": str, "fake": bool},
-    "startup": {"requested": str, "detected": list, "selected": str, "line": str, "skipped": list},
+    "startup": {"requested": str, "detected": list, "selected": str, "fallback": bool, "line": str, "skipped": list},
     "compute_path": str,
     "kernels": dict,
     "moved_bytes_per_token": _NUMBER,
@@ -185,6 +193,16 @@ _SCHEMA: Json = {
     "environment": dict,
     "content_sha256": str,
 }
+
+
+def _schema(version: int) -> Json:
+    """Return the fields of a schema version."""
+    schema = dict(_SCHEMA)
+    if version < 3:
+        del schema["engine"]
+    if version < 4:
+        schema["startup"] = {name: kind for name, kind in schema["startup"].items() if name != "fallback"}
+    return schema
 
 
 def _schema_problem(value: Json, schema: Json, where: str) -> str:
@@ -222,6 +240,8 @@ def _contradiction(receipt: Json) -> str:
     digests = [receipt["model"]["sha256"], receipt["output"]["tokens_sha256"]]
     if path != expected:
         return f"compute_path is '{path}', but its device and startup imply '{expected}'"
+    if startup["skipped"] and not startup.get("fallback", True):
+        return "startup.fallback is false, but a device was skipped"
     if startup["selected"] != f"{device['backend']}:{device['index']}":
         return "startup.selected is not the device"
     selected = device["backend"] if device["index"] == 0 else startup["selected"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import itertools
+import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -311,3 +315,42 @@ def test_single_operations() -> None:
         for kind, why in (("tl1", "tiles"), ("TL2", "tiles"), ("qk256", "bitnet-rs"), ("x", "unknown")):
             with pytest.raises(UsageError, match=why):
                 provider.quantize(np.ones((1, 4), np.float32), kind)  # type: ignore[arg-type]
+
+
+def test_a_model_says_what_to_do_instead_of_pickling_it() -> None:
+    with bitnet_core.load(device="numpy") as model:
+        for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(UsageError, match=r"call load\(\) in each process, and let threads share one Model"):
+                attempt(model)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_agenerate_after_close_is_a_usage_error(used: bool) -> None:
+    async def run(model: Any) -> None:
+        if used:
+            await model.agenerate("Once", max_tokens=1)
+        waiting = model.agenerate("Once", max_tokens=1)
+        model.close()
+        with pytest.raises(UsageError, match="closed"):
+            await waiting
+        with pytest.raises(UsageError, match="closed"):
+            await model.agenerate("Once")
+
+    with bitnet_core.load(device="numpy") as model:
+        asyncio.run(run(model))
+
+
+def test_paths_that_are_none_are_named() -> None:
+    with pytest.raises(UsageError, match="model must be a path"):
+        bitnet_core.load("a\0b")
+    with bitnet_core.load(device="numpy") as model:
+        for call in (model.load_state, model.save_state):
+            with pytest.raises(UsageError, match="path must be a path"):
+                call("a\0b")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_state_is_not_read_from_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with bitnet_core.load(device="numpy") as model, pytest.raises(ModelError, match="it is not a file"):
+        model.load_state(tmp_path / "pipe")

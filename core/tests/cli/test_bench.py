@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bitnet_core.cli.bench import share_of
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import floats, matrices, tables, ternaries, vectors
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.measure.profiling import KernelTime, StepProfile
 from bitnet_core.measure.server import Answer, ServerResult
 from bitnet_hal.device import TransferMode
 from bitnet_hal.kernels.catalogue import CATALOGUE
@@ -34,7 +36,7 @@ def test_profile_times_every_launch_of_a_step(bitnet, tmp_path) -> None:
     trace = tmp_path / "trace.json"
     arguments = ("bench", "--synthetic", "tiny", "-p", 40, "-n", 8, "--repeat", 1)
     result = bitnet(*arguments, "--profile", trace)
-    for heading in ("greedy decode, 1 rows", "prompt, 40 rows", "of the bandwidth"):
+    for heading in ("greedy decode, 1 rows", "prompt, 40 rows", "least", "mean", "most", "of the bandwidth"):
         assert heading in result.out
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
     decode, prompt = ([event for event in events if event["tid"] == track] for track in (0, 1))
@@ -44,6 +46,21 @@ def test_profile_times_every_launch_of_a_step(bitnet, tmp_path) -> None:
     starts = [event["ts"] for event in decode]
     assert starts == sorted(starts)
     assert bitnet(*arguments, "--profile", tmp_path).code != 0  # a folder
+
+
+def test_no_share_is_above_what_memory_can_give() -> None:
+    assert share_of(5.98e9, 1e9) == "in cache"
+    assert share_of(0.5e9, 1e9) == "50%"
+    assert share_of(1e9, 1e9) == "100%"
+
+
+def test_launches_of_a_kernel_are_summed_up() -> None:
+    launches = [KernelTime("a", 1, seconds, 10, seconds, seconds) for seconds in (0.25, 0.5, 2.25)]
+    step = StepProfile("step", (*launches, KernelTime("b", 1, 1.0, 1, 1.0, 1.0)))
+    first, second = step.kernels()
+    assert (first.kernel, first.launches, first.seconds, first.nbytes) == ("a", 3, 3.0, 30)
+    assert (first.least, first.mean, first.most) == (0.25, 1.0, 2.25)
+    assert (second.least, second.mean, second.most) == (1.0, 1.0, 1.0)
 
 
 @pytest.fixture

@@ -16,11 +16,14 @@ from bitnet_core import load
 from bitnet_core.doctor.findings import check_device
 from bitnet_hal import isolation as apart
 from bitnet_hal.device import DeviceType, whole
+from bitnet_hal.discovery import registry as registry_module
+from bitnet_hal.discovery import selection
 from bitnet_hal.discovery.registry import Stage, registry
 from bitnet_hal.discovery.selection import devices, open_device
 from bitnet_hal.errors import (
     BackendIncompatibleError,
     DeviceNotFoundError,
+    GpuError,
     GpuTimeoutError,
     OutOfMemoryError,
     UsageError,
@@ -206,8 +209,8 @@ def test_importing_and_building_may_fail_in_any_way(install_plugin: Any, body: s
 
 @pytest.mark.parametrize("where", ["import", "devices"])
 def test_an_interrupt_of_the_user_is_not_swallowed(install_plugin: Any, where: str) -> None:
-    raising = "raise KeyboardInterrupt"
-    install_plugin("cuda", raising if where == "import" else backend("devices", raising))
+    waiting = "_thread.interrupt_main(); time.sleep(3)"
+    install_plugin("cuda", "import _thread, time\n" + (waiting if where == "import" else backend("devices", waiting)))
     with pytest.raises(KeyboardInterrupt):
         devices()
 
@@ -359,3 +362,44 @@ def test_a_fault_below_a_method_of_every_step_names_the_plugin(name: str, fault:
     with pytest.raises(BackendIncompatibleError, match=f"^{name[1:]}: ") as raised:
         calls[name]()
     assert repr(raised.value.__cause__) in ("SystemExit()", "RuntimeError('driver said 42')")
+
+
+def test_a_device_that_hangs_while_it_opens_is_named_and_left_out(
+    install_plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
+    monkeypatch.setattr(registry_module, "OPEN_SECONDS", 0.3)
+    many = backend("devices", "return [DeviceInfo('cuda', i, 'x', DeviceType.GPU) for i in range(50)]")
+    install_plugin("cuda", "import time\n" + many + backend("open", "time.sleep(3)"))
+    started = time.monotonic()
+    device, summary = open_device("auto")
+    assert device.info.backend == "numpy"
+    assert time.monotonic() - started < 2
+    assert [info.request for info, _ in summary.skipped] == ["cuda:0"]
+    assert "cuda is still opening a device after 0.1 s" in caplog.text
+    with pytest.raises(GpuTimeoutError, match=r"opening a device took longer than 0.3 s \(during open\)"):
+        open_device("cuda:1")
+
+
+def test_a_device_that_opens_too_late_is_closed() -> None:
+    late: list[int] = []
+    with pytest.raises(GpuTimeoutError):
+        apart.bounded(lambda: time.sleep(0.3) or 7, "cuda", "opening", seconds=0.05, late=late.append)
+    time.sleep(0.5)
+    assert late == [7]
+
+
+def test_endless_devices_are_not_all_tried(install_plugin: Any) -> None:
+    endless = backend("devices", "return (DeviceInfo('cuda', i, 'x', DeviceType.GPU) for i in count())")
+    install_plugin("cuda", "from itertools import count\n" + endless + backend("open", "raise GpuError('no')"))
+    device, summary = open_device("auto")
+    assert device.info.backend == "numpy"
+    assert len(summary.skipped) == selection.MAX_FAILED
+
+
+@pytest.mark.parametrize("method", ["devices", "open"])
+def test_an_interrupt_of_a_plugin_does_not_end_the_program(install_plugin: Any, method: str) -> None:
+    install_plugin("cuda", backend(method, "raise KeyboardInterrupt"))
+    assert open_device("auto")[0].info.backend == "numpy"
+    with pytest.raises(GpuError, match="it raises KeyboardInterrupt"):
+        open_device("cuda")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
+from bitnet_core.engine.error_log import ErrorLog
 from bitnet_hal.errors import DeviceLostError, OutOfMemoryError
 
 Make = Callable[..., Any]
@@ -180,3 +182,34 @@ def test_weights_that_do_not_fit_are_given_back(faulty: Any, make_engine: Make) 
     with pytest.raises(OutOfMemoryError):
         make_engine(device=device)
     assert budget.used == 0
+
+
+def test_a_record_has_the_details_of_the_error() -> None:
+    log = ErrorLog()
+    log.add(OutOfMemoryError("no room", backend="cuda", device="H100", code="CUDA_ERROR (2)", hint="Use less"))
+    log.add(ValueError("x" * 9000))
+    first, second = log.recent
+    assert asdict(first) == {
+        "time": first.time,
+        "kind": "OutOfMemoryError",
+        "message": "cuda H100: no room (during alloc) [CUDA_ERROR (2)]. Use less",
+        "backend": "cuda",
+        "device": "H100",
+        "operation": "alloc",
+        "code": "CUDA_ERROR (2)",
+        "hint": "Use less",
+    }
+    assert (second.kind, second.backend, second.hint, len(second.message)) == ("ValueError", "", "", 500)
+
+
+def test_advice_fits_what_did_not_fit(make_engine: Make, faulty: Any, run_all: Run) -> None:
+    small = Budget(faulty())
+    small.limit = 1000
+    with pytest.raises(OutOfMemoryError, match=r"The weights take [\d.]+ [KM]iB, whatever the context"):
+        make_engine("silu", device=small.device)
+    later = Budget(faulty())
+    engine = make_engine("silu", device=later.device)
+    later.limit = 0
+    engine.add_request([1, 2, 3], max_tokens=2)
+    with pytest.raises(OutOfMemoryError, match="Use a smaller --context"):
+        run_all(engine)

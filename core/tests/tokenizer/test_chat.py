@@ -7,6 +7,7 @@ from copy import copy
 from itertools import groupby
 from typing import Any
 
+import bitnet_core
 import pytest
 from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
@@ -249,6 +250,12 @@ def test_control_tokens_are_short(keys: dict[str, Any]) -> None:
     tokens = [*keys["tokenizer.ggml.tokens"][:-1], "<|" + "x" * 300 + "|>"]
     with pytest.raises(TokenizerError, match="special token of over 256 characters"):
         load_tokenizer({**keys, "tokenizer.ggml.tokens": tokens})
+
+
+def test_a_message_that_uses_all_covers_is_a_usage_error() -> None:
+    every = "".join(map(chr, range(0xF0000, 0xFFFFE)))
+    with bitnet_core.load(device="numpy") as model, pytest.raises(UsageError, match="private-use"):
+        model.chat([{"role": "user", "content": every + "<|eot_id|>"}], max_tokens=1)
 
 
 def test_arguments_as_text_become_objects_for_templates_that_need_them(tokenizer: Tokenizer) -> None:

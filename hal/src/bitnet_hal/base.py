@@ -5,6 +5,7 @@ A plugin derives from it and implements the driver's part. It need not: the cont
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,6 +35,9 @@ from bitnet_hal.launches import B, Bound, BoundLaunch, K, LaunchRecording
 from bitnet_hal.ownership import Ownership
 from bitnet_hal.waiting import TIMEOUT_VARIABLE, ready_within, wait_limit
 
+LOGGED_BYTES = 1 << 20
+"""Larger allocations are logged."""
+
 __all__ = [
     "TIMEOUT_VARIABLE",
     "BaseDevice",
@@ -56,6 +60,7 @@ class BaseDevice(Ownership[B, K], ABC):
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)
         self.timeout = wait_limit(info.type)
+        self.log.info("opened %s: %s, %s", info.request, info.name, info.driver)
 
     # Abstract methods: the driver's part.
 
@@ -169,6 +174,8 @@ class BaseDevice(Ownership[B, K], ABC):
                     device=self.info.name,
                     hint="Use a smaller context, or a device with larger buffers",
                 )
+            if nbytes > LOGGED_BYTES:
+                self.log.debug("%s: allocate %s bytes of %s memory", self.info.request, f"{nbytes:,}", kind.value)
             return self._keep(self._alloc(nbytes, kind))
 
     def wrap(self, host: memoryview) -> B | None:
@@ -227,7 +234,9 @@ class BaseDevice(Ownership[B, K], ABC):
                 raise self._unsupported(f"it has no kernel {spec.name}", "compile")
             spec.check_constants(constants)
             spec.check_tile(tuning.tile)
+            began = time.perf_counter()
             kernel = self._compile(spec, constants, tuning)
+            self.log.debug("%s: compiled %s in %.3f s", self.info.request, spec.name, time.perf_counter() - began)
             self._kernels[id(kernel)] = kernel
             return kernel
 

@@ -98,15 +98,6 @@ class GpuError(BitnetError):
             text += f" [{self.code}]"
         return f"{text}. {self.hint}" if self.hint else text
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.args, self.__dict__))
-
-
-def _rebuild(kind: type[GpuError], args: tuple[str, ...], state: dict[str, object]) -> GpuError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
-
 
 class BackendUnavailableError(GpuError):
     """The backend's driver, library or device is absent on this machine."""

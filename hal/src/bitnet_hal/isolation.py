@@ -20,32 +20,54 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def bounded(function: Callable[[], T], who: str, what: str) -> T:
+def bounded(
+    function: Callable[[], T],
+    who: str,
+    what: str,
+    *,
+    seconds: float | None = None,
+    late: Callable[[T], None] | None = None,
+) -> T:
     """Return the function's result or raise its exception.
 
-    who: the plugin. what: its activity, for messages. Raises GpuTimeoutError after LEFT_OUT_AFTER seconds and abandons
-    the thread, because a driver's call cannot be interrupted.
+    who: the plugin. what: its activity, for messages. Raises GpuTimeoutError after `seconds` (None: LEFT_OUT_AFTER) and
+    abandons the thread, because a driver's call cannot be interrupted; `late` gets a result that it returns afterwards.
+    A KeyboardInterrupt of the function is the plugin's fault, as a user's reaches the main thread only.
     """
+    limit = LEFT_OUT_AFTER if seconds is None else seconds
     results: list[T] = []
     failures: list[BaseException] = []
+    lock = threading.Lock()
+    abandoned = False
 
     def work() -> None:
         try:
-            results.append(function())
+            result = function()
+        except KeyboardInterrupt as error:
+            failures.append(RuntimeError("it raises KeyboardInterrupt"))
+            failures[0].__cause__ = error
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
             failures.append(error)
+        else:
+            with lock:
+                if not abandoned:
+                    results.append(result)
+            if not results and late is not None:
+                late(result)
 
     thread = threading.Thread(target=work, name=f"bitnet-{who}", daemon=True)
     thread.start()
-    thread.join(NAMED_AFTER)
-    if thread.is_alive():
+    thread.join(min(NAMED_AFTER, limit))
+    if thread.is_alive() and limit > NAMED_AFTER:
         log.warning("%s is still %s after %g s", who, what, NAMED_AFTER)
-        thread.join(LEFT_OUT_AFTER - NAMED_AFTER)
+        thread.join(limit - NAMED_AFTER)
+    with lock:
+        abandoned = not results
     if failures:
         raise failures[0]
     if not results:
         raise GpuTimeoutError(
-            f"{what} took longer than {LEFT_OUT_AFTER:g} s",
+            f"{what} took longer than {limit:g} s",
             backend=who,
             hint=f"Check the driver with its own tools, or request a device of another backend than {who}",
         )

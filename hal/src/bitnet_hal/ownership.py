@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ class Ownership(Generic[B, K]):
 
     def __init__(self, info: DeviceInfo) -> None:
         self.info = info
+        self.log = logging.getLogger(type(self).__module__.partition(".")[0])  # of the plugin's package
         self._buffers: dict[int, B] = {}  # live objects by id, as in the two below
         self._kernels: dict[int, K] = {}
         self._recordings: dict[int, LaunchRecording[B, K]] = {}
@@ -61,6 +63,7 @@ class Ownership(Generic[B, K]):
             return error
         self._lost |= isinstance(own, DeviceLostError)
         own.device = own.device or self.info.name
+        self.log.debug("%s: %s fails: %s", self.info.request, operation, own)
         return own
 
     def _fail(self, error: BaseException, operation: str) -> NoReturn:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.discovery import listing
 from bitnet_hal.discovery.known import AMD, backends_here, install_hint
 from bitnet_hal.discovery.registry import Stage, registry
 from bitnet_hal.discovery.request import AUTO, DeviceRequest
@@ -20,6 +21,7 @@ from bitnet_hal.discovery.selection import (
 )
 from bitnet_hal.errors import (
     BackendIncompatibleError,
+    BackendUnavailableError,
     DeviceLostError,
     DeviceNotFoundError,
     GpuError,
@@ -239,10 +241,11 @@ def test_a_quarantined_backend_asked_for_by_name_raises_its_reason(install_plugi
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_the_environment_chooses_for_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_chooses_where_the_caller_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_DEVICE", "cuda")
     with pytest.raises(DeviceNotFoundError):
-        open_device("auto")
+        open_device()
+    assert selected("auto") == "numpy:0"
     assert selected(DeviceRequest("auto")) == "numpy:0"
     assert selected("numpy") == "numpy:0"
 
@@ -321,3 +324,52 @@ def test_no_fake_gpu_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
         open_device()
     monkeypatch.setenv("BITNET_GPU_FAKE", "none")
     assert selected() == "numpy:0"
+
+
+BAD_VARIABLE = """
+    from bitnet_hal.errors import UsageError
+    def wrong(*_):
+        raise UsageError("BITNET_VENDOR is 'x'. Use a number")
+    Backend.{method} = wrong
+"""
+
+
+@pytest.mark.parametrize("method", ["devices", "open"])
+@pytest.mark.parametrize("request_text", ["auto", "gpu", "vendor", "vendor:0"])
+def test_a_wrong_variable_of_a_plugin_is_the_user_s_mistake(install_plugin, method: str, request_text: str) -> None:
+    install_plugin("vendor", BAD_VARIABLE.format(method=method))
+    with pytest.raises(UsageError, match=r"^BITNET_VENDOR is 'x'. Use a number$"):
+        open_device(request_text)
+    assert selected("numpy") == "numpy:0"
+
+
+def test_a_wrong_variable_read_at_import_is_the_user_s_mistake(install_plugin) -> None:
+    source = "from bitnet_hal.errors import UsageError\nraise UsageError('BITNET_VENDOR is wrong')"
+    install_plugin("vendor", source=source)
+    for request_text in ("auto", "vendor"):
+        with pytest.raises(UsageError, match=r"^BITNET_VENDOR is wrong$"):
+            open_device(request_text)
+
+
+def test_a_listing_in_forks_keeps_the_mistake(install_plugin) -> None:
+    install_plugin("vendor", BAD_VARIABLE.format(method="devices"))
+    found = registry()
+    answer = listing._probe(found, "vendor")
+    entry = listing._quarantine(found, "vendor", *answer["left_out"][0])
+    assert entry.stage is Stage.SETTING
+    assert str(entry.as_error()) == "BITNET_VENDOR is 'x'. Use a number"
+    assert "fault of" not in entry.fix
+
+
+def test_a_failure_to_open_has_a_hint(install_plugin) -> None:
+    install_plugin(
+        "vendor",
+        """
+    def fail(self, index):
+        raise BackendUnavailableError("open failed", backend=self.name, code="VK_ERROR_INITIALIZATION_FAILED (-3)")
+    Backend.open = fail
+""",
+    )
+    with pytest.raises(BackendUnavailableError) as caught:
+        open_device("vendor")
+    assert "bitnet doctor" in caught.value.hint

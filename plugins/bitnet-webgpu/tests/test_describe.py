@@ -9,11 +9,11 @@ import pytest
 from bitnet_hal.checks import writes
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.driver.enumerate import EnumeratedDevice
-from bitnet_hal.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
+from bitnet_hal.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError, UsageError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.tuning.query import TuningQuery
-from bitnet_webgpu import describe
+from bitnet_webgpu import describe, filters
 from bitnet_webgpu.describe import KNOWN
 from bitnet_webgpu.plugin import bitnet_backend
 from bitnet_webgpu.tuning import select_tuning
@@ -128,3 +128,43 @@ def bound(info: DeviceInfo, kernel: str) -> int:
             continue
         counts.append(len(writes(case.spec, tuning)))
     return max(counts)
+
+
+ADAPTERS = [adapter(api="Vulkan", vendor=1), adapter(api="D3D12"), adapter(api="OpenGLES"), adapter(api="Metal")]
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"WGPU_BACKEND": "vulkan"}, [0]),
+        ({"WGPU_BACKEND": "VK, dx12"}, [0, 1]),
+        ({"WGPU_BACKEND": "gl"}, [2]),
+        ({"WGPU_BACKEND_TYPE": "D3D12"}, [1]),
+        ({"WGPU_BACKEND_TYPE": "Metal", "WGPU_BACKEND": "metal,vulkan"}, [3]),
+        ({"WGPU_BACKEND_TYPE": "Metal", "WGPU_BACKEND": "vulkan"}, []),
+        ({"WGPU_ADAPTER_NAME": "oN"}, [0, 1, 2, 3]),
+    ],
+)
+def test_variables_choose_adapters(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], shown: list[int]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert [index for index, _ in filters.chosen(enumerate(ADAPTERS))] == shown
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("WGPU_BACKEND", "vulkan,warp", "'warp' is not one of vulkan, vk, metal"),
+        ("WGPU_BACKEND_TYPE", "7", "'7' is not one of"),
+        ("WGPU_ADAPTER_NAME", "nosuchcard", "'nosuchcard' is a part of no adapter's name; there are One"),
+    ],
+)
+def test_a_wrong_name_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError, match=f"^{variable}=.*{message}"):
+        filters.chosen(enumerate(ADAPTERS))

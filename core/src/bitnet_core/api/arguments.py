@@ -89,5 +89,7 @@ def _is_message(message: Mapping[str, Any]) -> bool:
 
 def check_model(model: object) -> None:
     """Raise UsageError unless the model is None, a name, a path or an opened source."""
-    if not (isinstance(model, str | PathLike) or model is None or hasattr(model, "config")):
+    if isinstance(model, str | PathLike):
+        check("model", model, PathLike)
+    elif model is not None and not hasattr(model, "config"):
         raise UsageError(f"model must be a file, a folder, a name or an opened source, not {short(model)}")

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from bitnet_hal.errors import BitnetError
 
 from bitnet_core.engine.output import Generation, GenerationStream, TextChunk
+from bitnet_core.engine.worker import closed
 
 
 class AsyncGeneration:
@@ -38,7 +39,11 @@ class AsyncGeneration:
         import asyncio  # here, because a first token should not wait for the import
 
         loop = asyncio.get_running_loop()
-        self._stream = stream = await loop.run_in_executor(self._threads, self._begin)
+        try:
+            begun = loop.run_in_executor(self._threads, self._begin)
+        except RuntimeError as exc:  # the pool takes no more work
+            raise closed() from exc
+        self._stream = stream = await begun
         step = None
         try:
             while True:

@@ -42,13 +42,14 @@ SHIPPED = "stories"
 
 def load(
     model: str | Path | ModelSource | None = None,
-    device: str | DeviceRequest | Opening | None = "auto",
+    device: str | DeviceRequest | Opening | None = None,
     **options: Unpack[LoadSettings],
 ) -> Model:
     """Open a model and load it onto a device.
 
     model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for
-    the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0", or an Opening.
+    the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0",
+    or an Opening; None: that of BITNET_DEVICE, else of the configuration file, else "auto".
     options: the fields of LoadOptions and EngineOptions (bitnet_core.options; docs/python.md has them with their help
     and ranges), and progress, called with (stage, units done, units in total).
 
@@ -133,7 +134,7 @@ def settle_layout(source: ModelSource) -> None:
     if not isinstance(source, GGUFSource) or not source.has_i2_s or not source.layout.in_doubt:
         return
     tokenizer = load_tokenizer(source.tokenizer)
-    opened, _ = open_device("auto")
+    opened, _ = open_device()
     try:
         decide_layout(source, lambda _: _self_test(source, tokenizer, opened))
     finally:

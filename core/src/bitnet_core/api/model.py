@@ -9,7 +9,7 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, cast, overload
+from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -163,8 +163,9 @@ class Model:
     @property
     def _executor(self) -> ThreadPoolExecutor:
         """A pool with one thread per concurrent request."""
+        sequences = self.engine.sequences
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.engine.sequences, thread_name_prefix="bitnet")
+            self._threads = ThreadPoolExecutor(sequences, thread_name_prefix="bitnet")
         return self._threads
 
     def warmup(self) -> float:
@@ -350,6 +351,12 @@ class Model:
         self.source.close()
         if self._template is not None:
             self._template.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            "a Model cannot be pickled or copied, because it owns a device and an open file: "
+            "call load() in each process, and let threads share one Model"
+        )
 
     def __enter__(self) -> Self:
         return self

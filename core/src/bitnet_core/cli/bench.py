@@ -172,7 +172,7 @@ def _print(result: BenchResult) -> None:
         ),
         (
             "read per token",
-            f"{result.bytes_per_token / 1e6:.1f} MB, {result.bandwidth_fraction:.0%} of the measured "
+            f"{result.bytes_per_token / 1e6:.1f} MB, {_used(result.bandwidth_fraction)} the measured "
             f"{result.read_bandwidth / 1e9:.1f} GB/s",
         ),
     ]
@@ -181,15 +181,27 @@ def _print(result: BenchResult) -> None:
     print_table(table)
 
 
+def _used(fraction: float) -> str:
+    """Say how a rate compares with a bandwidth. A cache may deliver more than memory."""
+    return f"{fraction:.0%} of" if fraction <= 1 else "in cache: faster than"
+
+
+def share_of(rate: float, bandwidth: float) -> str:
+    """Return a share of the memory's bandwidth for people; "in cache" for bytes that memory could not deliver so
+    fast."""
+    return "in cache" if rate > bandwidth else f"{rate / bandwidth:.0%}"
+
+
 def _print_kernels(step: StepProfile, bandwidth: float) -> None:
     from rich.table import Table
 
     table = Table(title=f"{step.step}: {1e3 * step.seconds:.3f} ms", title_justify="left", box=None, pad_edge=False)
-    for column in ("kernel", "launches", "us", "us each", "share", "GB/s", "of the bandwidth"):
+    for column in ("kernel", "launches", "us", "least", "mean", "most", "share", "GB/s", "of the bandwidth"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
     for kernel in step.kernels():
-        us, rate = 1e6 * kernel.seconds, kernel.bytes_per_second
-        figures = (f"{us:.1f}", f"{us / kernel.launches:.2f}", f"{kernel.seconds / step.seconds:.0%}")
-        speeds = (f"{rate / 1e9:.0f}", f"{rate / bandwidth:.0%}")
+        rate = kernel.bytes_per_second
+        each = (f"{1e6 * seconds:.2f}" for seconds in (kernel.least, kernel.mean, kernel.most))
+        figures = (f"{1e6 * kernel.seconds:.1f}", *each, f"{kernel.seconds / step.seconds:.0%}")
+        speeds = (f"{rate / 1e9:.0f}", share_of(rate, bandwidth))
         table.add_row(*map(cell, (kernel.kernel, kernel.launches, *figures, *speeds)))
     print_table(table)

@@ -31,5 +31,8 @@ def verify(
         f"{file} verifies: {model['name']} on {device['backend']}:{device['index']} ({device['name']}), "
         f"path {receipt['compute_path']}, {receipt['tokens']['generated']} tokens, {receipt['time']}\n"
     )
+    lacks = [] if "fallback" in receipt["startup"] else ["whether fallback was allowed"]
     if "engine" not in receipt:
-        say("an older receipt: it does not name the cache's type, the activation scales, the context, chat or schema")
+        lacks += ["the cache's type", "the activation scales", "the context", "chat or schema"]
+    if lacks:
+        say(f"an older receipt: it does not name {', '.join(lacks)}")

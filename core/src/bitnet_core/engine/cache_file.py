@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,14 +50,15 @@ def load_state(engine: Engine, path: Path) -> int:
     ModelError, without using the file, if it is damaged or belongs to another model or cache layout, and UsageError if
     the model has delta nets."""
     _check_kind(engine)
-    with engine.lock:
-        try:
-            with path.open("rb") as file:
-                count = _checked(engine, path, file)
-                file.seek(-_DIGEST - count * (_DIGEST + _size(engine)), 2)
-                return _take(engine, file, count)
-        except OSError as exc:
-            raise ModelError(f"{path}: cannot be read: {exc.strerror or exc}") from exc
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never deliver, and everybody would wait for the lock
+            raise ModelError(f"{path}: cannot be read: it is not a file")
+        with path.open("rb") as file, engine.lock:
+            count = _checked(engine, path, file)
+            file.seek(-_DIGEST - count * (_DIGEST + _size(engine)), 2)
+            return _take(engine, file, count)
+    except OSError as exc:
+        raise ModelError(f"{path}: cannot be read: {exc.strerror or exc}") from exc
 
 
 def _check_kind(engine: Engine) -> None:

@@ -6,16 +6,28 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from bitnet_hal.errors import GpuError
+
 _KEPT = 100
+_LONGEST = 500  # characters of a text
+_DETAILS = ("backend", "device", "operation", "code", "hint")
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """A recorded error. time: seconds since the epoch."""
+    """A recorded error. time: seconds since the epoch. kind: name of the class.
+
+    backend, device, operation, code, hint: as in GpuError; "" for other errors.
+    """
 
     time: float
     kind: str
     message: str
+    backend: str = ""
+    device: str = ""
+    operation: str = ""
+    code: str = ""
+    hint: str = ""
 
 
 class ErrorLog:
@@ -29,4 +41,7 @@ class ErrorLog:
         """Count an error and add it to `recent`."""
         kind = type(error).__name__
         self.counts[kind] += 1
-        self.recent.append(ErrorRecord(time.time(), kind, str(error)[:500]))
+        details: dict[str, str] = {}
+        if isinstance(error, GpuError):
+            details = {name: str(getattr(error, name))[:_LONGEST] for name in _DETAILS}
+        self.recent.append(ErrorRecord(time.time(), kind, str(error)[:_LONGEST], **details))

@@ -15,9 +15,14 @@ from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BitnetError, UsageError
 
 from bitnet_core.errors import ModelError
+from bitnet_core.hub.bounds import Bounds, shown
 from bitnet_core.hub.choose import Choice, choose
+from bitnet_core.hub.process import in_child, serve
 from bitnet_core.hub.reference import Reference, is_reference
 from bitnet_core.units import count, size
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds of silence in an answer, as huggingface_hub has it for files."""
 
 Say = Callable[[str], None]
 """A callback for one line about the chosen files."""
@@ -47,40 +52,86 @@ def pull(reference: Reference, say: Say) -> Path:
     Without a connection the cached copy is used, and reported through `say`. Raises ModelError if the model cannot be
     fetched, UsageError without huggingface_hub.
     """
+    library()
+    return in_child(str(reference), say)
+
+
+def main(reference: str) -> None:
+    """Run the child process of `pull`."""
+    parsed = Reference.parse(reference)
+    serve(reference, lambda bounds, say: _fetch(parsed, bounds, say))
+
+
+def _fetch(reference: Reference, bounds: Bounds, say: Say) -> Path:
+    """Fetch a model in this process, whose huggingface_hub gets the bounds."""
     hub = library()
+    bounds.install(hub)
     if not sys.stderr.isatty():
         hub.utils.disable_progress_bars()
     with _explained(reference, hub):
         try:
-            info = hub.HfApi().model_info(reference.repo, revision=reference.revision, files_metadata=True)
+            info = hub.HfApi().model_info(
+                reference.repo, revision=reference.revision, files_metadata=True, timeout=ANSWER_TIMEOUT
+            )
         except Exception as error:
             if not _is_unreachable(error, hub):
                 raise
             return _cached(reference, hub, say)
-        files = {file.rfilename: file for file in info.siblings or ()}
-        sizes = {name: max(file.size or 0, 0) for name, file in files.items()}
+        files = _files(info)
+        sizes = {name: file.size or 0 for name, file in files.items()}
         choice = choose(reference.repo, sizes, reference.file)
         _announce(reference, choice, sizes, say)
         _check_room(reference, hub, choice, sizes)
-        paths = [_one(reference, hub, name, files[name]) for name in choice.files]
+        paths = [_one(reference, hub, bounds, name, files[name]) for name in choice.files]
     return paths[0].parent if choice.is_folder else paths[0]
 
 
-def _one(reference: Reference, hub: Any, name: str, file: Any) -> Path:
-    """Return the path of one file; a fetched large file is compared with the hub's SHA-256."""
+def _files(info: Any) -> dict[str, Any]:
+    """Return the described files by name. Raises ModelError for a description that makes no sense."""
+    if not _is_hash(info.sha, 40):
+        raise ModelError("the hub does not name the commit of the repository by a hash")
+    files = {file.rfilename: file for file in info.siblings or () if shown(file.rfilename)}
+    for name, file in files.items():
+        if file.size is not None and (type(file.size) is not int or file.size < 0):
+            raise ModelError(f"the hub announces {file.size!r:.40} bytes for {name}")
+        if file.lfs is not None and not _is_hash(file.lfs.sha256, 64):
+            raise ModelError(f"the hub announces no SHA-256 for {name}")
+    return files
+
+
+def _is_hash(text: object, length: int) -> bool:
+    return isinstance(text, str) and len(text) == length and set(text) <= set("0123456789abcdef")
+
+
+def _one(reference: Reference, hub: Any, bounds: Bounds, name: str, file: Any) -> Path:
+    """Return the path of one file; a fetched file is compared with the announced size and, if large, the SHA-256."""
     revision = reference.revision or "main"
     known = isinstance(hub.try_to_load_from_cache(reference.repo, name, revision=revision), str)
+    if file.size is None:
+        raise ModelError(f"the hub does not announce the size of {name}")
+    bounds.file = file.size
     path = Path(hub.hf_hub_download(reference.repo, name, revision=revision))
-    if not known and file.lfs is not None:
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if found != file.lfs.sha256:
-            path.resolve().unlink()
-            path.unlink(missing_ok=True)
-            raise ModelError(
-                f"{reference}: {name} arrived damaged (its SHA-256 differs from the hub's) and was removed; try again"
-            )
+    if not known and (path.stat().st_size != file.size or (file.lfs is not None and _sha256(path) != file.lfs.sha256)):
+        _remove(path, Path(hub.constants.HF_HUB_CACHE) / f"models--{reference.repo.replace('/', '--')}")
+        raise ModelError(
+            f"{name} arrived damaged (its size or SHA-256 differs from the hub's) and was removed; try again"
+        )
     return path
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _remove(path: Path, folder: Path) -> None:
+    """Remove a cached file and the data that it links to. Raises ModelError for data outside the repository's folder,
+    which is not the cache's to remove."""
+    data = path.resolve()
+    if not data.is_relative_to(folder.resolve()):
+        raise ModelError(f"{path} is damaged and links to {data}, outside of {folder}: remove the link yourself")
+    path.unlink()
+    data.unlink(missing_ok=True)
 
 
 def _announce(reference: Reference, choice: Choice, sizes: Mapping[str, int], say: Say) -> None:
@@ -130,15 +181,16 @@ def _cached(reference: Reference, hub: Any, say: Say) -> Path:
 def sizes_of(revision: Any) -> dict[str, int]:
     """Return the bytes of the files of a cached revision, by their names in the repository."""
     folder = Path(revision.snapshot_path)
-    return {Path(file.file_path).relative_to(folder).as_posix(): file.size_on_disk for file in revision.files}
+    named = ((Path(file.file_path).relative_to(folder).as_posix(), file.size_on_disk) for file in revision.files)
+    return {name: nbytes for name, nbytes in named if shown(name)}
 
 
 def _is_unreachable(error: Exception, hub: Any) -> bool:
     """Return whether no answer came at all: offline mode, no network, a refused or broken connection."""
     if isinstance(error, hub.errors.HfHubHTTPError):
         return False
-    names = {kind.__name__ for kind in type(error).__mro__}  # of httpx or requests, whichever huggingface_hub uses
-    return isinstance(error, ConnectionError) or bool(names & {"TransportError", "ConnectionError", "Timeout"})
+    names = {kind.__name__ for kind in type(error).__mro__}  # of the HTTP library that huggingface_hub uses
+    return isinstance(error, ConnectionError) or "TransportError" in names
 
 
 @contextmanager
@@ -147,6 +199,9 @@ def _explained(reference: Reference, hub: Any) -> Iterator[None]:
     errors, page = hub.errors, f"{hub.constants.ENDPOINT}/{reference.repo}"
     try:
         yield
+    except ModelError as error:
+        text = str(error)
+        raise type(error)(text if text.startswith("hf:") else f"{reference}: {text}") from error
     except BitnetError:
         raise
     except errors.HFValidationError as error:
@@ -171,11 +226,12 @@ def _explained(reference: Reference, hub: Any) -> Iterator[None]:
         elif _is_unreachable(error, hub):
             text = f"the connection to {hub.constants.ENDPOINT} broke ({_line(error)}); try again: the download resumes"
         else:
-            text = f"cannot be fetched: {type(error).__name__}: {_line(error)}"
+            text = f"the hub's answer makes no sense ({type(error).__name__}: {_line(error)})"
         raise ModelError(f"{reference}: {text}") from error
 
 
 def _line(error: Exception) -> str:
     """Return the first line of an error's message."""
     lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    text = lines[0][:200] if lines else type(error).__name__
+    return "".join(c if c.isprintable() else "?" for c in text)

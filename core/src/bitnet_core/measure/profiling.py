@@ -22,12 +22,22 @@ _LEAST_SHARE = 1000
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The time of one launch, or of all launches of a kernel in a step. nbytes: of its operands, each counted once."""
+    """The time of one launch, or of all launches of a kernel in a step. nbytes: of its operands, each counted once.
+
+    least, most: seconds of the shortest and of the longest launch.
+    """
 
     kernel: str
     launches: int
     seconds: float
     nbytes: int
+    least: float
+    most: float
+
+    @property
+    def mean(self) -> float:
+        """Mean seconds of a launch."""
+        return self.seconds / self.launches
 
     @property
     def bytes_per_second(self) -> float:
@@ -51,11 +61,20 @@ class StepProfile:
         """Return the sums by kernel, the longest first."""
         sums: dict[str, KernelTime] = {}
         for one in self.launches:
-            old = sums.get(one.kernel, KernelTime(one.kernel, 0, 0.0, 0))
-            sums[one.kernel] = KernelTime(
-                one.kernel, old.launches + 1, old.seconds + one.seconds, old.nbytes + one.nbytes
-            )
+            old = sums.get(one.kernel)
+            sums[one.kernel] = one if old is None else _joined(old, one)
         return sorted(sums.values(), key=lambda kernel: -kernel.seconds)
+
+
+def _joined(one: KernelTime, other: KernelTime) -> KernelTime:
+    return KernelTime(
+        one.kernel,
+        one.launches + other.launches,
+        one.seconds + other.seconds,
+        one.nbytes + other.nbytes,
+        min(one.least, other.least),
+        max(one.most, other.most),
+    )
 
 
 def profile(engine: Engine) -> list[StepProfile]:
@@ -70,7 +89,7 @@ def profile(engine: Engine) -> list[StepProfile]:
             _moved_bytes(device, launch) for launch in recorded.launches
         ]  # before the replay, which advances the rows
         timed = _timed(cast(TimedDevice, device), recorded.recording)
-        times = [KernelTime(name, 1, s, nbytes) for (name, s), nbytes in zip(timed, moved, strict=True)]
+        times = [KernelTime(name, 1, s, nbytes, s, s) for (name, s), nbytes in zip(timed, moved, strict=True)]
         profiles.append(StepProfile(step, tuple(times)))
     return profiles
 

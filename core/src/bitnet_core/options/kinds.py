@@ -120,7 +120,10 @@ def _flag(value: Any) -> bool:
 
 
 def _path(value: Any) -> Path:
-    return Path(fspath(value))
+    path = fspath(value)
+    if "\0" in path:  # which no system allows in a name
+        raise ValueError(value)
+    return Path(path)
 
 
 def _function(value: Any) -> Any:

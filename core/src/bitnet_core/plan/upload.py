@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device, View
-from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.errors import GpuError, OutOfMemoryError, UsageError
 from bitnet_hal.kernels.catalogue import DENSE_TYPES
 from bitnet_hal.rounding import ceil_div
 
@@ -33,6 +33,7 @@ from bitnet_core.plan.device_weights import (
 )
 from bitnet_core.plan.weight_memory import WeightMemory
 from bitnet_core.progress import Progress
+from bitnet_core.units import size
 
 LAYERS_AHEAD = 2
 """Number of layers that are in host memory at once, including the one being uploaded."""
@@ -74,7 +75,12 @@ def upload(source: ModelSource, device: Device, positions: int, progress: Progre
     uploader = _Uploader(source, device, progress)
     try:
         return uploader.all(positions)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OutOfMemoryError):
+            error.hint = (
+                f"The weights take {size(uploader.total)}, whatever the context: use a smaller model, another device, "
+                "or close other programs that use this one"
+            )
         for buffer in uploader.memory.buffers:
             with suppress(GpuError):  # of a lost device: the first error is reported
                 device.free(buffer)

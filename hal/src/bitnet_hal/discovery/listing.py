@@ -22,7 +22,7 @@ from bitnet_hal.discovery.child import Child, Fork, wait_for
 from bitnet_hal.discovery.driver_cache import remember, remembered
 from bitnet_hal.discovery.known import GPU_BACKENDS
 from bitnet_hal.discovery.registry import Quarantine, Registry, Stage, registry
-from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError
+from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -113,5 +113,7 @@ def _learn(found: Registry, forks: Mapping[str, Fork], versions: Mapping[str, st
 
 
 def _quarantine(found: Registry, name: str, stage: str, reason: str, fix: str) -> Quarantine:
+    if Stage(stage) is Stage.SETTING:
+        return Quarantine(name, *found.origin(name), Stage.SETTING, UsageError(reason))
     kind = BackendUnavailableError if Stage(stage) is Stage.DRIVER else BackendIncompatibleError
     return Quarantine(name, *found.origin(name), Stage(stage), kind(reason, backend=name, hint=fix))

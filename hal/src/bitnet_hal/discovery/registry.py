@@ -24,7 +24,8 @@ from bitnet_hal.device import Backend, Device, DeviceInfo
 from bitnet_hal.discovery.child import unresponsive_drivers
 from bitnet_hal.discovery.claims import check_api, check_rank, log_unknown, reclassify_software, validate
 from bitnet_hal.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver, upgrade_hint
-from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
+from bitnet_hal.driver.status import HINTS
+from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, BitnetError, GpuError, UsageError
 from bitnet_hal.guard import guard, sound
 from bitnet_hal.isolation import bounded, described
 
@@ -32,6 +33,9 @@ REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_hal.reference.plugin"
 
 MAX_DEVICES = 1024
 """Maximum devices of one backend."""
+
+OPEN_SECONDS = 60.0
+"""Seconds that opening a device may take: a driver of many GPUs, or one that compiles when it starts, needs several."""
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +50,7 @@ class Stage(Enum):
     API = "API version"
     DEVICES = "device list"  # the whole list, or one device of it
     DRIVER = "driver"  # the plugin works, but its driver, library or device is absent
+    SETTING = "setting"  # the plugin works, but an environment variable has an invalid value
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class Quarantine:
         """The reason in one line for people."""
         if isinstance(self.error, GpuError):
             return " ".join(str(self.error.message).split())
-        if isinstance(self.error, pluggy.PluginValidationError):
+        if isinstance(self.error, pluggy.PluginValidationError | UsageError):
             return " ".join(str(self.error).split())
         return described(self.error)
 
@@ -72,15 +77,20 @@ class Quarantine:
         """Advice for the user."""
         if isinstance(self.error, GpuError) and self.error.hint:
             return self.error.hint
+        if self.stage is Stage.SETTING:
+            return "Correct the value, or unset the variable"
         if self.stage is Stage.DEVICES:
             return f"This is a fault of {self.distribution}: upgrade it, or report it to its authors {REPORT}"
         if self.stage is Stage.DRIVER:
             return f"Install the driver that {self.distribution} needs, or uninstall {self.distribution}"
         return upgrade_hint("bitnet-core", self.distribution)
 
-    def as_error(self) -> GpuError:
+    def as_error(self) -> BitnetError:
         """Return the exception for a request that names this backend."""
+        if isinstance(self.error, UsageError):
+            return self.error
         if isinstance(self.error, GpuError):
+            self.error.hint = self.fix
             return self.error
         kind = BackendUnavailableError if self.stage is Stage.DRIVER else BackendIncompatibleError
         error = kind(
@@ -159,8 +169,7 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; the others still work
-            absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
-            self._quarantine(name, *self._origins[name], Stage.DRIVER if absent else Stage.DEVICES, error)
+            self._quarantine(name, *self._origins[name], _stage_of(error), error)
             return ()
 
     def _listed(self, name: str) -> tuple[DeviceInfo, ...]:
@@ -204,18 +213,22 @@ class Registry:
     def open(self, info: DeviceInfo) -> Device:
         """Open a listed device.
 
-        Raises a GpuError for any exception or wrong result of the plugin; a UsageError (for an invalid variable, say)
-        passes unchanged.
+        Raises a GpuError for any exception or wrong result of the plugin, and if it takes more than OPEN_SECONDS; a
+        UsageError (for an invalid variable, say) passes unchanged.
         """
 
         def wrong(operation: str, what: str) -> BackendIncompatibleError:
             return self._wrong(info, operation, what)
 
+        backend = self.backends[info.backend]
         try:
-            device = self.backends[info.backend].open(info.index)
+            device = bounded(
+                lambda: backend.open(info.index), info.backend, "opening a device", seconds=OPEN_SECONDS, late=_close
+            )
             usable = isinstance(getattr(device, "info", None), DeviceInfo) and hasattr(device, "close")
         except BaseException as error:
             if sound(error):
+                _complete(error)
                 raise
             raise wrong("open", described(error)) from error
         if not usable:
@@ -293,6 +306,7 @@ class Registry:
             raise
         except BaseException as failure:  # noqa: BLE001 - a plugin may raise anything; the others still work
             self._unregister(entry.name)
+            stage = Stage.SETTING if isinstance(failure, UsageError) else stage
             self._quarantine(entry.name, distribution, version, stage, failure)
 
     def _register(self, module: object, name: str) -> None:
@@ -323,6 +337,29 @@ def registry() -> Registry:
 def kernels_hash(name: str) -> str:
     """Return `Registry.kernels_hash` of the one registry."""
     return registry().kernels_hash(name)
+
+
+def _stage_of(error: BaseException) -> Stage:
+    """Return the stage of an exception that listing the devices raised."""
+    if isinstance(error, UsageError):
+        return Stage.SETTING
+    absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
+    return Stage.DRIVER if absent else Stage.DEVICES
+
+
+def _complete(error: BaseException) -> None:
+    """Give the error of an open operation its name, and a hint if the plugin gave none."""
+    if not isinstance(error, GpuError):
+        return
+    error.operation = error.operation or "open"
+    if not error.hint:
+        error.hint = HINTS.get(type(error), "Use another device; `bitnet devices` lists them")
+
+
+def _close(device: Device) -> None:
+    """Close a device that opened too late."""
+    with suppress(Exception):
+        device.close()
 
 
 def _import_modules(names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ from bitnet_hal.discovery.known import (
 from bitnet_hal.discovery.registry import kernels_hash, registry
 from bitnet_hal.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
 from bitnet_hal.errors import (
+    BitnetError,
     DeviceLostError,
     DeviceNotFoundError,
     GpuError,
@@ -34,6 +36,9 @@ from bitnet_hal.isolation import bounded, described
 from bitnet_hal.tuning.measured import token_seconds
 
 log = logging.getLogger(__name__)
+
+MAX_FAILED = 8
+"""Devices of one backend that `auto` tries: a machine has at most so many, and a plugin may list any number."""
 
 _HARDWARE = frozenset({DeviceType.GPU, DeviceType.INTEGRATED})
 _PCI_ADDRESS = re.compile(r"([0-9a-f]{4}:[0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
@@ -171,13 +176,15 @@ def open_device(
 ) -> tuple[Device, BackendStartupSummary]:
     """Open the device of a request.
 
-    For None and "auto", BITNET_DEVICE and the configuration file apply. If a device does not open, only `auto` with
+    None: that of BITNET_DEVICE, else of the configuration file, else auto. If a device does not open, only `auto` with
     `fallback` tries the next one. Raises DeviceNotFoundError, BackendUnavailableError or BackendIncompatibleError if no
     device fits, UsageError for a request outside the grammar.
     """
     if not isinstance(request, DeviceRequest):
-        request = resolve_request(None if request == AUTO.name else request)
-    present = devices(_concerned(request))
+        request = resolve_request(request)
+    concerned = _concerned(request)
+    present = devices(concerned)
+    _check_variables(concerned)
     first = _preferred(_fitting(present, request), request)[0]
     summary = BackendStartupSummary(request, _detected(present), first, fallback=fallback)
     try:
@@ -212,10 +219,19 @@ def open_next(summary: BackendStartupSummary, error: GpuError) -> tuple[Device, 
 def next_devices(summary: BackendStartupSummary, error: GpuError) -> list[DeviceInfo]:
     """Return the devices left to try, best first.
 
-    If the card itself failed (lost, timed out, full), they exclude the same card under other backends.
+    If the card itself failed (lost, timed out, full), they exclude the same card under other backends. A backend with
+    MAX_FAILED failed devices, or one that did not finish opening a device, is excluded as a whole.
     """
     tried = [summary.selected, *(info for info, _ in summary.skipped)]
-    left = [info for info in devices() if not any(info.request == other.request for other in tried)]
+    failed = Counter(info.backend for info in tried)
+    hangs = isinstance(error, GpuTimeoutError) and error.operation == "open"
+    left = [
+        info
+        for info in devices()
+        if not any(info.request == other.request for other in tried)
+        and failed[info.backend] < MAX_FAILED
+        and not (hangs and info.backend == summary.selected.backend)
+    ]
     if isinstance(error, DeviceLostError | GpuTimeoutError | OutOfMemoryError):
         left = [info for info in left if not _same_card(info, summary.selected)]
     return ranked(left)
@@ -224,6 +240,13 @@ def next_devices(summary: BackendStartupSummary, error: GpuError) -> list[Device
 def open_listed(info: DeviceInfo) -> Device:
     """Open a device listed by `devices` or `next_devices`."""
     return open_fake(info) if info.fake else registry().open(info)
+
+
+def _check_variables(concerned: Collection[str] | None) -> None:
+    """Raise the UsageError of a backend that an invalid variable disabled: a slower device must not hide it."""
+    for entry in registry().quarantined:
+        if isinstance(entry.error, UsageError) and (concerned is None or entry.name in concerned):
+            raise entry.error
 
 
 def _concerned(request: DeviceRequest) -> list[str] | None:
@@ -295,7 +318,7 @@ def _detected(present: Sequence[DeviceInfo]) -> tuple[str, ...]:
     return tuple(name for name in names if name != "numpy" or "cpu" not in names)
 
 
-def _missing(request: DeviceRequest) -> GpuError:
+def _missing(request: DeviceRequest) -> BitnetError:
     """Return the error for a request that no device matches, with a hint what to install."""
     found = registry()
     failure = found.failure(request.name)

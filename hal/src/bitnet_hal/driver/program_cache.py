@@ -36,6 +36,7 @@ class ProgramCache:
     def __init__(self, backend: str, folder: Path | None = None, limit: int = LIMIT) -> None:
         self.folder = folder or Path(platformdirs.user_cache_dir("bitnet", appauthor=False)) / backend
         self.limit = limit
+        self._log = logging.getLogger(f"bitnet_{backend.replace('-', '')}")  # of the plugin's package
 
     @staticmethod
     def key(*parts: str | bytes) -> str:
@@ -59,6 +60,7 @@ class ProgramCache:
             return None
         with suppress(OSError):
             os.utime(path)  # marks it as recently used
+        self._log.debug("cached program %s has %s bytes", key[:12], f"{len(program):,}")
         return program
 
     def store(self, key: str, program: bytes) -> None:
@@ -84,12 +86,16 @@ class ProgramCache:
 
         It builds if no program is cached or if `load` raises a GpuError.
         """
+        began = time.perf_counter()
         if kept := self.load(key):
             try:
-                return load(kept)
+                program = load(kept)
+                self._log.debug("cache hit: program %s loaded in %.3f s", key[:12], time.perf_counter() - began)
+                return program
             except GpuError as error:  # treated as damaged
                 log.info("the driver rejects a cached program (%s); it is rebuilt", error)
         program = build()
+        self._log.debug("cache miss: program %s built in %.3f s", key[:12], time.perf_counter() - began)
         if made := binary(program):
             self.store(key, made)
         return program

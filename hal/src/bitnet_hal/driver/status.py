@@ -19,6 +19,7 @@ from bitnet_hal.errors import (
 )
 
 HINTS: dict[type[GpuError], str] = {
+    BackendUnavailableError: "Check the driver with its own tools, or use another device; `bitnet doctor` shows more",
     DeviceLostError: "The device was reset or removed; open it again or choose another",
     GpuTimeoutError: "Set BITNET_GPU_TIMEOUT to more seconds, or choose another device",
     KernelCompileError: "Update the driver; the compiler's output is in the log of this error",

@@ -44,11 +44,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the kit's markers."""
+    from bitnet_hal.testing.tiers import CATEGORIES, TIERS
+
+    for marker, meaning in {**TIERS, **CATEGORIES}.items():
+        config.addinivalue_line("markers", f"{marker}: of the conformance kit: {meaning}")
     config.addinivalue_line("markers", "bitnet_perf: a measurement, run by --bitnet-perf alone")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the measurements, or with `--bitnet-perf` the rules."""
+    _mark(items)
     perf = config.getoption(PERF) is not None
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
@@ -58,6 +64,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
+
+
+def _mark(items: Sequence[pytest.Item]) -> None:
+    """Give each rule the markers of its tier and category."""
+    from bitnet_hal.testing.tiers import MARKERS
+
+    for item in items:
+        rules = getattr(getattr(item, "function", None), "__qualname__", "").partition(".")[0]
+        for marker in MARKERS.get(rules, ()) if _of_the_kit(item) else ():
+            item.add_marker(marker)
 
 
 def _of_the_kit(item: pytest.Item) -> bool:

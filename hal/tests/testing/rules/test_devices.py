@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,6 +25,7 @@ from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 from bitnet_hal.reference.plugin import NumpyBackend
 from bitnet_hal.testing import BackendConformance
+from bitnet_hal.testing.tiers import CATEGORIES, MARKERS, TIERS
 
 Judge = Callable[..., str]
 
@@ -287,3 +289,44 @@ def test_views_of_a_dead_buffer_are_refused() -> None:
     device.free(buffer)
     with pytest.raises(ValueError):
         device.download(View(buffer, 0, 8), memoryview(bytearray(8)))
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("bitnet_hal.reference.plugin", ""),
+        ("bitnet_other.plugin", "no line of bitnet_other names the device"),
+    ],
+)
+def test_a_silent_plugin_is_rejected(judge: Judge, module: str, message: str, caplog: pytest.LogCaptureFixture) -> None:
+    found = judge(NumpyDevice, "test_the_log_says_what_happens", caplog=caplog, entry_point=("numpy", module))
+    assert (message in found) if message else found == ""
+
+
+def test_every_rule_has_a_tier_and_a_category() -> None:
+    rules = {
+        kind.__name__ for kind in BackendConformance.__mro__ if any(name.startswith("test_") for name in vars(kind))
+    }
+    assert rules <= set(MARKERS)
+    assert {tier for tier, _ in MARKERS.values()} == set(TIERS)
+    assert {category for _, category in MARKERS.values()} == set(CATEGORIES)
+
+
+@pytest.mark.parametrize(("marker", "rule"), [("tier1", "test_the_version_is_accepted"), ("resource", "test_copy")])
+def test_markers_select_rules(marker: str, rule: str) -> None:
+    file = Path(__file__).parents[2] / "reference" / "test_conformance.py"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-m",
+        marker,
+        "-p",
+        "no:cacheprovider",
+        str(file),
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True).stdout
+    assert rule in shown
+    assert "test_every_replay_runs_again" not in shown

@@ -64,7 +64,7 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
                 requested=nbytes,
                 free=free,
                 backend="cpu",
-                hint="Use a smaller context or close other programs",
+                hint="Use a smaller model or context, or close other programs",
             )
         with native("alloc", nbytes):
             return CpuBuffer(_native.allocate(nbytes), nbytes, kind)

@@ -36,7 +36,7 @@ def translated(error: Exception, operation: str, requested: int = 0) -> GpuError
             requested=requested,
             backend="cpu",
             operation=operation,
-            hint="Use a smaller context or close other programs",
+            hint="Use a smaller model or context, or close other programs",
         )
     return ERRORS[type(error)](
         str(error),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 
 import psutil
-from bitnet_hal.errors import UsageError
+from bitnet_hal.errors import UsageError, short
 
 from bitnet_cpu import _native
 
 VARIABLE = "BITNET_NUM_THREADS"
 MOST = 1024
+_NUMBER = re.compile("[0-9]{1,9}")
 
 
 def cgroup_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
@@ -20,20 +22,29 @@ def cgroup_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
     one."""
     quota = float("inf")
     try:
-        lines = own.read_text().splitlines()
+        lines = own.read_text(errors="replace").splitlines()
     except OSError:
         return quota
     for line in lines:
-        _, controllers, group = line.split(":", 2)
+        controllers, _, group = line.partition(":")[2].partition(":")
         if controllers and "cpu" not in controllers.split(","):
             continue
-        base = root / controllers if controllers else root
-        folder = base / group.lstrip("/")
-        for place in (folder, *folder.parents):
-            quota = min(quota, _quota(place))
-            if place == base:
-                break
+        for base in _mounts(root) if controllers else (root, root / "unified"):
+            folder = base / group.lstrip("/")
+            for place in (folder, *folder.parents):
+                quota = min(quota, _quota(place))
+                if place == base:
+                    break
     return quota
+
+
+def _mounts(root: Path) -> list[Path]:
+    """Return the folders of v1's cpu controller: "cpu", "cpu,cpuacct" or "cpuacct,cpu", not always as the kernel spells
+    it in /proc/self/cgroup."""
+    try:
+        return [folder for folder in root.iterdir() if "cpu" in folder.name.split(",")]
+    except OSError:
+        return []
 
 
 def _quota(folder: Path) -> float:
@@ -53,14 +64,31 @@ def thread_count() -> int:
 
     Raises UsageError if the variable is not a number in 1..1024.
     """
-    if text := os.environ.get(VARIABLE):
-        if not text.isdecimal() or not 1 <= int(text) <= MOST:
-            raise UsageError(f"{VARIABLE} is '{text}'. Use a number of threads, 1 to {MOST}")
+    if text := os.environ.get(VARIABLE, "").strip():
+        if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MOST:
+            raise UsageError(f"{VARIABLE} is {short(text)}. Use a number of threads, 1 to {MOST}")
         return int(text)
+    return max(1, int(min(physical_cores(), cgroup_cores())))
+
+
+def physical_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Return the physical cores that this process may use: two logical CPUs of one core count once."""
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = min(cores, len(os.sched_getaffinity(0)))
-    return max(1, int(min(cores, cgroup_cores())))
+    if not hasattr(os, "sched_getaffinity"):
+        return cores
+    usable = os.sched_getaffinity(0)
+    try:
+        return len({_siblings(topology / f"cpu{number}" / "topology") for number in usable})
+    except OSError:
+        return min(cores, len(usable))
+
+
+def _siblings(folder: Path) -> str:
+    """Return the list of the logical CPUs of a core. Linux before 5.5 has it under the second name only."""
+    try:
+        return (folder / "core_cpus_list").read_text()
+    except FileNotFoundError:
+        return (folder / "thread_siblings_list").read_text()
 
 
 @cache

@@ -158,7 +158,7 @@ def _check_version(device: str, what: str, version: int, needed: tuple[int, int]
 
 
 def physical_id(card: Handle) -> str:
-    """Return the PCI address as "domain:bus:device.function", "" if the driver does not report it."""
+    """Return the PCI address as "domain:bus:device.function", "" if it is unknown."""
     try:
         address = given("zeDevicePciGetPropertiesExt", card)["address"]
     except (GpuError, AttributeError):  # an old driver, an old loader

@@ -159,7 +159,7 @@ def device_type(device: cl.Device, unified: bool) -> DeviceType:
 
 
 def physical_id(device: cl.Device) -> str:
-    """Return the PCI address as "domain:bus:device.function", "" if the driver does not report it.
+    """Return the PCI address as "domain:bus:device.function", "" if it is unknown.
 
     The slot of cl_nv_device_attribute_query is the PCI device number; an NVIDIA GPU is function 0 of it.
     """

@@ -99,7 +99,9 @@ def disabled_abilities() -> set[str]:
     """Return the abilities that BITNET_VULKAN_WITHOUT lists ("all", or some of ABILITIES, separated by commas), to work
     around a driver's faults and to test the paths of lesser devices. Raises UsageError for any other word."""
     text = os.environ.get(VARIABLE, "")
-    names = set(ABILITIES) if text == "all" else set(text.split(",")) - {""}
+    names = {name.strip() for name in text.split(",")} - {""}
+    if names == {"all"}:
+        return set(ABILITIES)
     for name in names - set(ABILITIES):
         raise UsageError(f"{VARIABLE}={text}: '{name}' is not one of {', '.join(ABILITIES)}, all")
     return names

@@ -10,6 +10,7 @@ from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked
+from bitnet_webgpu.filters import chosen, chosen_apis
 
 KNOWN = table(__file__, "adapters.toml")
 GROUP = 256
@@ -26,11 +27,13 @@ def usable() -> list[EnumeratedDevice]:
     with checked("list devices"):
         found = [
             EnumeratedDevice(adapter, describe(adapter, index))
-            for index, adapter in enumerate(module().gpu.enumerate_adapters_sync())
+            for index, adapter in chosen(enumerate(module().gpu.enumerate_adapters_sync()))
             if adapter.info["backend_type"] in KNOWN["apis"]
         ]
     if not found:
         hint = "Install a driver for Vulkan, Metal or Direct3D 12 (Debian: apt install mesa-vulkan-drivers)"
+        if chosen_apis() is not None:
+            hint = "Unset WGPU_BACKEND and WGPU_BACKEND_TYPE, or name vulkan, metal or dx12"
         raise failure(BackendUnavailableError, "list devices", backend=BACKEND, said="no WebGPU adapter", hint=hint)
     return found
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
+
 import pytest
 
+from bitnet_hal.base import LOGGED_BYTES
 from bitnet_hal.device import whole
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.base import MATMUL_TERNARY
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.resident import resident
 from bitnet_hal.testing.rules.recordings import count, counter
@@ -40,6 +46,31 @@ class DeviceRules:
         for name in info.features & METHODS:
             assert hasattr(bench.device, name), f"the device claims the feature '{name}' but has no such method"
         assert bench.device.info == info, "the open device's info differs from the one that its backend lists"
+
+    def test_the_log_says_what_happens(
+        self, bench: Bench, caplog: pytest.LogCaptureFixture, entry_point: tuple[str, str] | None
+    ) -> None:
+        """The plugin must log under its package's name: the device (info), compiles, large allocations and failures
+        (debug).
+
+        `BITNET_LOG=bitnet_vulkan=debug` then shows them. BaseDevice does it for every device that derives from it.
+        """
+        package = entry_point[1].partition(".")[0] if entry_point else ""
+        with caplog.at_level(logging.DEBUG, package or None):
+            other = bench.second()
+            try:
+                other.device.free(other.device.alloc(LOGGED_BYTES + 16))
+                unknown = dataclasses.replace(MATMUL_TERNARY, name="no_such_kernel")
+                with pytest.raises(UnsupportedError):
+                    other.device.compile(unknown, {"ADD": 0}, counter(other).kernel.tuning)
+            finally:
+                other.close()
+        said = [record for record in caplog.records if record.name.partition(".")[0] == package or not package]
+        opened = [record for record in said if bench.info.name in record.getMessage()]
+        assert any(record.levelno == logging.INFO for record in opened), f"no line of {package} names the device"
+        text = "\n".join(record.getMessage() for record in said)
+        for word in (f"{LOGGED_BYTES + 16:,}", "compile", "no_such_kernel"):
+            assert word in text, f"{package or 'the plugin'} logs nothing with '{word}': {text[:500]}"
 
     def test_listing_devices_is_repeatable(self, bench: Bench) -> None:
         """`Backend.devices` must return the same devices in the same order each time."""
