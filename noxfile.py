@@ -274,15 +274,20 @@ def page(session: nox.Session) -> None:
 @nox.parametrize(
     ("packages", "tests"),
     [
-        nox.param(("openai>=2", "langchain-openai>=1"), "openai or webui or langchain", id="openai"),
-        nox.param(("llama-index-llms-openai-like>=0.5",), "llamaindex", id="llamaindex"),
-        nox.param(("anthropic>=0.80", "ollama>=0.6"), "test_anthropic or test_ollama", id="others"),
+        nox.param(("openai>=2", "langchain-openai>=1"), ("clients", "-k", "openai or webui or langchain"), id="openai"),
+        nox.param(("llama-index-llms-openai-like>=0.5",), ("clients", "-k", "llamaindex"), id="llamaindex"),
+        nox.param(("anthropic>=0.80",), ("anthropic",), id="anthropic"),
+        nox.param(("ollama>=0.6",), ("ollama",), id="ollama"),
     ],
 )
-def clients(session: nox.Session, packages: tuple[str, ...], tests: str) -> None:
-    """Other people's clients against the server; LlamaIndex apart, as it wants another openai."""
+def clients(session: nox.Session, packages: tuple[str, ...], tests: tuple[str, ...]) -> None:
+    """Other people's clients against the server; LlamaIndex apart, as it wants another openai.
+
+    tests: the module's name without test_, and options of pytest.
+    """
     session.install(*base(session), "./plugins/bitnet-server", "pytest>=8", "httpx", "openai", *packages)
-    session.run("pytest", "integrations/clients/tests", "-k", tests, *session.posargs, env=ONE_THREAD)
+    module = f"integrations/clients/tests/test_{tests[0]}.py"
+    session.run("pytest", module, *tests[1:], *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(default=False)  # takes minutes and large packages: run it by name

@@ -1,9 +1,13 @@
-"""Limits on the depth and size of untrusted lists and mappings, checked without recursion."""
+"""Limits on untrusted JSON: depth and size, checked without recursion, and text without a UTF-8 form."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def exceeds_limits(value: Any, depth: int, count: int) -> str:
@@ -23,3 +27,14 @@ def exceeds_limits(value: Any, depth: int, count: int) -> str:
         if not level:
             return ""
     return f"are nested more than {depth} levels deep"
+
+
+def has_lone_surrogate(text: str, value: Any) -> bool:
+    """Return whether a string or key of a value parsed from JSON `text` has no UTF-8 form."""
+    if not _SURROGATE.search(text):
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -154,6 +154,7 @@ def test_a_description_comes_back_as_it_was() -> None:
     info = DeviceInfo(
         *("cuda", 2, "caf\u00e9 \udcff", DeviceType.INTEGRATED, "V", "D", 1 << 40, 2, 3, (4, 5, 6), 64),
         *(TransferMode.UNIFIED, "0000:03:00.0", frozenset({"b", "a"}), frozenset({"timings"})),
+        batch_invariant_rows={"rms_norm": 8},
         extra={"a": 1, "b": 0.1, "c": True, "d": "e"},
     )
     assert all(getattr(info, field.name) for field in fields(info) if field.name != "fake")

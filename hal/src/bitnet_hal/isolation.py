@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bitnet_hal.errors import GpuTimeoutError
 
@@ -35,43 +35,55 @@ def bounded(
     A KeyboardInterrupt of the function is the plugin's fault, as a user's reaches the main thread only.
     """
     limit = LEFT_OUT_AFTER if seconds is None else seconds
-    results: list[T] = []
-    failures: list[BaseException] = []
-    lock = threading.Lock()
-    abandoned = False
-
-    def work() -> None:
-        try:
-            result = function()
-        except KeyboardInterrupt as error:
-            failures.append(RuntimeError("it raises KeyboardInterrupt"))
-            failures[0].__cause__ = error
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller
-            failures.append(error)
-        else:
-            with lock:
-                if not abandoned:
-                    results.append(result)
-            if not results and late is not None:
-                late(result)
-
-    thread = threading.Thread(target=work, name=f"bitnet-{who}", daemon=True)
+    call = _Call(function, late)
+    thread = threading.Thread(target=call.run, name=f"bitnet-{who}", daemon=True)
     thread.start()
     thread.join(min(NAMED_AFTER, limit))
     if thread.is_alive() and limit > NAMED_AFTER:
         log.warning("%s is still %s after %g s", who, what, NAMED_AFTER)
         thread.join(limit - NAMED_AFTER)
-    with lock:
-        abandoned = not results
-    if failures:
-        raise failures[0]
-    if not results:
+    call.abandon()
+    if call.failures:
+        raise call.failures[0]
+    if not call.results:
         raise GpuTimeoutError(
             f"{what} took longer than {limit:g} s",
             backend=who,
             hint=f"Check the driver with its own tools, or request a device of another backend than {who}",
         )
-    return results[0]
+    return call.results[0]
+
+
+class _Call(Generic[T]):
+    """A function call in a thread that its caller may abandon."""
+
+    def __init__(self, function: Callable[[], T], late: Callable[[T], None] | None) -> None:
+        self.results: list[T] = []
+        self.failures: list[BaseException] = []
+        self._function = function
+        self._late = late
+        self._lock = threading.Lock()
+        self._abandoned = False
+
+    def run(self) -> None:
+        try:
+            result = self._function()
+        except KeyboardInterrupt as error:
+            self.failures.append(RuntimeError("it raises KeyboardInterrupt"))
+            self.failures[0].__cause__ = error
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            self.failures.append(error)
+        else:
+            with self._lock:
+                if not self._abandoned:
+                    self.results.append(result)
+            if not self.results and self._late is not None:
+                self._late(result)
+
+    def abandon(self) -> None:
+        """Ignore a result that comes from now on."""
+        with self._lock:
+            self._abandoned = not self.results
 
 
 def described(error: BaseException, longest: int = 300) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 from bitnet_hal.text_files import decoded
 
 from bitnet_core.errors import ModelError
+from bitnet_core.json_limits import has_lone_surrogate
 
 MAX_BYTES = 1 << 24
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
@@ -56,17 +55,6 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelError(f"{path}: does not hold a JSON object")
     return value
-
-
-def has_lone_surrogate(text: str, value: Any) -> bool:
-    """Return whether a string or key of a value parsed from JSON `text` has no UTF-8 form."""
-    if not _SURROGATE.search(text):
-        return False
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def read_object(path: Path, limit: int = MAX_BYTES) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from bitnet_hal.errors import short
 from tokenizers import Tokenizer as Backend
 
 from bitnet_core.errors import TokenizerError
-from bitnet_core.formats.json_file import has_lone_surrogate
+from bitnet_core.json_limits import has_lone_surrogate
 from bitnet_core.tokenizer.patterns import check_pipeline, steps
 from bitnet_core.tokenizer.tokenizer import Tokenizer, panics_are_errors
 from bitnet_core.tokenizer.vocabulary import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from bitnet_hal.device import DeviceType
+from bitnet_hal.plugin import DeviceType
 from msgspec import Struct
 
 from bitnet_server.protocols.ollama import model_name, no_model
