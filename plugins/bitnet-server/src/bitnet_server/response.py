@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any
-
-from bitnet_core.engine.sampling.logprobs import TokenScore
-from bitnet_core.tokenizer import Tokenizer
+from typing import TYPE_CHECKING, Any
 
 from bitnet_server.request_state import RequestState
 from bitnet_server.service import Service
+
+if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
+    from bitnet_core.engine.sampling.logprobs import TokenScore
+    from bitnet_core.tokenizer import Tokenizer
 
 Document = dict[str, Any]
 
