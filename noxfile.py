@@ -86,7 +86,7 @@ def test_core(session: nox.Session, which: str) -> None:
     session.install(*base(session, "[test]"), "pytest-xdist>=3.6")
     spread = [] if WHEELS else ["-n", "auto"]  # .ci/run has other sessions for the other CPUs
     tests = [f"{project}/tests" for project in BASE]
-    session.run("pytest", *tests, "-m", which, *spread, *session.posargs, env=ONE_THREAD)
+    session.run("pytest", *tests, "-m", which, "--durations=12", *spread, *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(tags=["quick", "full"])
