@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -60,7 +61,7 @@ def arguments_json(arguments: dict[str, Any]) -> str:
         raise ApiError(400, "the arguments of a call are nested too deeply") from exc
 
 
-class TranslatedCall:
+class TranslatedCall(ABC):
     """A chat or a completion, whose answer an Answer writes."""
 
     def __init__(self, service: Service, inner: ChatCall | CompletionCall) -> None:
@@ -92,9 +93,9 @@ class TranslatedCall:
         """The stop string that ended the answer."""
         return self._generations[0].stops.matched
 
+    @abstractmethod
     def answer(self) -> Answer:
         """Build the writer of the response."""
-        raise NotImplementedError
 
     def formatter(self) -> TranslatedFormatter:
         """Build the formatter of a streamed response."""
