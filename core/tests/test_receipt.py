@@ -11,6 +11,7 @@ import pytest
 from bitnet_core.errors import ReceiptError
 from bitnet_core.receipt import make_receipt, tokens_sha256, verify_receipt, write_receipt
 from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.discovery.known import KNOWN
 from bitnet_hal.discovery.request import AUTO
 from bitnet_hal.discovery.selection import BackendStartupSummary
 
@@ -36,6 +37,9 @@ def receipt_of(summary: BackendStartupSummary | None = None, **changes: Any) -> 
 
 
 def test_a_receipt_says_what_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in KNOWN.values():
+        for name in backend.variables:
+            monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("BITNET_DEVICE", "cuda")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     receipt = receipt_of()

@@ -178,3 +178,16 @@ def test_a_relaxed_schema_keeps_what_is_supported() -> None:
         "default": {"uniqueItems": True},
     }
     assert dropped == ["uniqueItems", "contains", "pattern", "oneOf"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": -(2**63)},
+        {"enum": [1, 1 - 2**63]},
+        {"properties": {"a": {"items": {"const": {"b": [2**63]}}}}},
+    ],
+)
+def test_integers_that_would_end_the_process_are_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="an integer beyond 2\\^53"):
+        grammar_of({"type": "json_schema", "json_schema": {"schema": schema}})

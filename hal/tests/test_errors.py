@@ -4,6 +4,7 @@ import copy
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import pytest
 from bitnet_hal import errors
@@ -59,7 +60,8 @@ def test_errors_survive_copies(kind: type[BitnetError]) -> None:
 @pytest.mark.parametrize(
     "method", [name for name in ("spawn", "fork") if name in multiprocessing.get_all_start_methods()]
 )
-def test_errors_reach_the_parent_of_a_pool(method: str) -> None:
+def test_errors_reach_the_parent_of_a_pool(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # a spawned process imports this module by its name
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         for kind in KINDS:

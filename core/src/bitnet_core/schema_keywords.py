@@ -40,6 +40,9 @@ _REPEATED: Final = 256
 _OPTIONAL: Final = 400
 """Largest number of optional properties of an object: llguidance holds about four parser items for each of them."""
 
+_EXACT: Final = 1 << 53
+"""Largest integer that llguidance keeps exactly; it ends the process for those near -2^63."""
+
 _ANY: Final[tuple[Any, ...]] = (True, {})
 
 
@@ -70,13 +73,15 @@ def relaxed(schema: Any) -> tuple[Any, list[str]]:
 
 
 def costly(schema: Any) -> str:
-    """Return the part of a schema whose masks take too long or too much memory to compute; else ""."""
+    """Return the part of a schema whose masks take too long or too much memory to compute, or that cannot be computed;
+    else ""."""
     found: list[str] = []
 
     def look(part: dict[str, Any]) -> dict[str, Any]:
         for key in ("minItems", "minProperties"):
             if _is_costly(key, part.get(key)):
                 found.append(f"{key} is {part[key]}; at most {_REPEATED} can be enforced")
+        found.extend(f"{key} has an integer beyond 2^53" for key in ("const", "enum") if _is_costly(key, part.get(key)))
         names = set(_mapping(part.get("properties"))).difference(_sequence(part.get("required")))
         if len(names) > _OPTIONAL:
             found.append(f"an object has {len(names)} optional properties; at most {_OPTIONAL} can be enforced")
@@ -87,7 +92,18 @@ def costly(schema: Any) -> str:
 
 
 def _is_costly(key: str, value: Any) -> bool:
+    if key in ("const", "enum"):
+        return _has_inexact_integer(value)
     return key in ("minItems", "minProperties") and isinstance(value, int | float) and value > _REPEATED
+
+
+def _has_inexact_integer(value: Any) -> bool:
+    """Return whether a JSON value is or holds an integer beyond 2^53."""
+    if isinstance(value, Mapping):
+        return any(map(_has_inexact_integer, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_inexact_integer, value))
+    return isinstance(value, int) and abs(value) > _EXACT
 
 
 def _mapped(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:

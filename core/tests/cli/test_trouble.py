@@ -110,7 +110,7 @@ def test_a_named_device_without_room_is_code_13(bitnet, install_plugin) -> None:
     result = bitnet("run", PROMPT, "--device", "cuda")
     assert result.code == 13
     assert "no room" in result.err
-    assert "Use a smaller context" in result.err
+    assert "use a smaller model" in result.err
 
 
 def test_auto_goes_on_where_the_model_does_not_fit(bitnet, install_plugin, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_tilings_of_other_sizes_stay(machine: list[DeviceInfo]) -> None:
         b"[" * 100_000,
         lambda entry: entry | {"token_seconds": "x"},
         lambda entry: entry | {"token_seconds": -1},
+        lambda entry: entry | {"tilings": {"a": {"tile": {"TILE_N": float("inf")}, "private": {}}}},
         lambda entry: entry | {"tilings": {"a": {"tile": {"TILE_N": "x"}}}},
         lambda entry: entry | {"tilings": 3},
     ],

@@ -108,7 +108,7 @@ def _entry(entry: Mapping[str, Any]) -> Measured | None:
         seconds = float(entry["token_seconds"])
         tilings = {str(name): _tuning(found) for name, found in entry["tilings"].items()}
         return Measured(str(entry["model"]), seconds, tilings) if seconds > 0 else None
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None
 
 
