@@ -61,7 +61,7 @@ export class Chat {
     if (!message.content) sent.pop();
     if (settings.system?.trim()) sent.unshift({ role: "system", content: settings.system });
     const place = $("log").lastChild.querySelector(".body");
-    const body = { messages: sent, stream: true, stream_options: { include_usage: true }, ...parameters() };
+    const body = { messages: sent, stream: true, stream_options: { include_usage: true }, ...(await parameters()) };
     const began = performance.now();
     let waiting = false;
     for await (const part of chat(body, this.abort.signal)) {

@@ -4,21 +4,11 @@ import { setKey } from "./api.js";
 import { saveSettings, settings } from "./store.js";
 
 const $ = (id) => document.getElementById(id);
-const NUMBERS = await (await fetch("/static/options.json")).json();
+// The numbers that a request may have; the page answers to keys and clicks before they have come.
+const numbers = fetch("/static/options.json").then((response) => response.json());
 
 export function prepare() {
-  for (const { name, label, help, min, max, step } of NUMBERS) {
-    const field = Object.assign(document.createElement("input"), { type: "number", title: help, min, max: max ?? "", step });
-    const box = document.createElement("label");
-    box.append(label, field);
-    field.dataset.name = name;
-    field.addEventListener("change", () => {
-      if (field.value === "" || !field.checkValidity()) delete settings[name];
-      else settings[name] = Number(field.value);
-      saveSettings();
-    });
-    $("numbers").append(box);
-  }
+  numbers.then(addFields);
   $("s-system").addEventListener("change", () => {
     settings.system = $("s-system").value;
     saveSettings();
@@ -42,6 +32,22 @@ export function prepare() {
   paint();
 }
 
+function addFields(found) {
+  for (const { name, label, help, min, max, step } of found) {
+    const field = Object.assign(document.createElement("input"), { type: "number", title: help, min, max: max ?? "", step });
+    const box = document.createElement("label");
+    box.append(label, field);
+    field.dataset.name = name;
+    field.value = settings[name] ?? "";
+    field.addEventListener("change", () => {
+      if (field.value === "" || !field.checkValidity()) delete settings[name];
+      else settings[name] = Number(field.value);
+      saveSettings();
+    });
+    $("numbers").append(box);
+  }
+}
+
 const dark = () => (settings.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
 function paint() {
@@ -54,8 +60,8 @@ function show() {
 }
 
 // The fields of a request that the user has set.
-export function parameters() {
-  const chosen = NUMBERS.map(({ name }) => [name, settings[name]]).filter(([, value]) => Number.isFinite(value));
+export async function parameters() {
+  const chosen = (await numbers).map(({ name }) => [name, settings[name]]).filter(([, value]) => Number.isFinite(value));
   return Object.fromEntries(chosen);
 }
 
