@@ -28,7 +28,8 @@ KERNEL norm_rotate_quantize(const float* x, const float* gamma, const float* sig
         Floats four = *(const Floats*)(from + column);
         v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
         if (NORM) {
-            Floats weight = column == Rotated::first() ? early : *(const Floats*)(gamma + column);
+            Floats weight = early;
+            if (column != Rotated::first()) weight = *(const Floats*)(gamma + column);
             v[0] *= inverse * weight.x, v[1] *= inverse * weight.y, v[2] *= inverse * weight.z, v[3] *= inverse * weight.w;
         }
         if (KEEP) *(Floats*)(y + (size_t)row * width + column) = {v[0], v[1], v[2], v[3]};

@@ -28,7 +28,9 @@ struct Rotated {
             float v[4];
             values(column, v);
             if (i) __syncthreads();
-            write(column, v, i ? *(const Floats*)(signs + column) : sign, exchange);
+            Floats own = sign;  // no ?:, whose pointers would keep `sign` in scratch memory on AMD GPUs
+            if (i) own = *(const Floats*)(signs + column);
+            write(column, v, own, exchange);
         }
     }
     __device__ void write(u32 column, float (&v)[4], const Floats& sign, Floats* exchange) const {
