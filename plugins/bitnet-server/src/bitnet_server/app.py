@@ -66,7 +66,7 @@ class Endpoints:
         """Return the routes; those of /v1 exist without the prefix too if other servers have them."""
         get: dict[str, Endpoint] = {
             "/": page.index,
-            "/static/{name}": page.static,
+            "/static/{name:path}": page.static,
             "/health": self.health,
             "/v1/health": self.health,
             "/health/live": self.live,

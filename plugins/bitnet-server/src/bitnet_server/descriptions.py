@@ -24,6 +24,8 @@ def props(service: Service) -> Document:
         "n_ctx": length,
         "version": service.fingerprint,
         "slots": sequences,
+        "state": service.state,
+        "active_requests": service.active,
         "default_generation_settings": {"n_ctx": length, "params": defaults},
         "total_slots": sequences,
         "model_alias": service.names[0],

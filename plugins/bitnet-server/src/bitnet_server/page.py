@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from importlib.resources import as_file, files
 
 import msgspec
 from bitnet_core.options.fields import Declared, options_of
@@ -33,9 +33,10 @@ _HEADERS = {
 
 @cache
 def contents() -> dict[str, bytes]:
-    """Return every file of the page by its name; options.json has the numbers of the settings dialog."""
-    folder = files("bitnet_server") / "static"
-    found = {item.name: item.read_bytes() for item in folder.iterdir() if "." + item.name.rpartition(".")[2] in _TYPES}
+    """Return every file of the page by its path; options.json has the numbers of the settings dialog."""
+    with as_file(files("bitnet_server") / "static") as folder:
+        paths = [path for path in folder.rglob("*") if path.suffix in _TYPES]
+        found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     return found | {"options.json": msgspec.json.encode(_settings())}
 
 

@@ -98,6 +98,15 @@ class Service:
         """New requests are accepted."""
         return self.alive and not (self.loading or self.draining or self.leaving or self.error)
 
+    @property
+    def state(self) -> str:
+        """The state of a server whose model is loaded, as /props says it."""
+        if self.lost:
+            return "device lost"
+        if not self.alive:
+            return "not responding"
+        return "draining" if self.draining or self.leaving else "ready"
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The model's names; the first is its id."""

@@ -1,13 +1,15 @@
-// Talking to the server: JSON, and answers as server-sent events.
+// Requests to the server: JSON, and answers as server-sent events.
 
 export class ApiError extends Error {
-  constructor(status, message) {
+  constructor(status, message, code = null) {
     super(message);
-    this.status = status;
+    this.status = status; // 0: the server could not be reached
+    this.code = code;
   }
 }
 
 const key = () => sessionStorage.getItem("bitnet.key");
+export const hasKey = () => Boolean(key());
 export const setKey = (value) => sessionStorage.setItem("bitnet.key", value);
 
 async function ask(path, options = {}) {
@@ -18,22 +20,24 @@ async function ask(path, options = {}) {
     answer = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The server does not answer.");
+    throw new ApiError(0, "The server cannot be reached.");
   }
   if (answer.ok) return answer;
-  const document = await answer.json().catch(() => ({}));
-  throw new ApiError(answer.status, document.error?.message ?? `The server says ${answer.status}.`);
+  const { error } = await answer.json().catch(() => ({}));
+  throw new ApiError(answer.status, error?.message ?? `The server answered with status ${answer.status}.`, error?.code);
 }
 
 export const properties = async () => (await ask("/props")).json();
+export const models = async () => (await (await ask("/v1/models")).json()).data;
 
 // Yields the documents of a streamed chat; ends at [DONE], throws ApiError at an error or a broken stream.
 export async function* chat(body, signal) {
-  const answer = await ask("/v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal });
+  const streamed = { ...body, stream: true, stream_options: { include_usage: true } };
+  const answer = await ask("/v1/chat/completions", { method: "POST", body: JSON.stringify(streamed), signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch(broken);
     if (done) throw new ApiError(0, "The connection broke off.");
     const blocks = (rest + value).split("\n\n");
     rest = blocks.pop();
@@ -41,8 +45,13 @@ export async function* chat(body, signal) {
       if (!block.startsWith("data: ")) continue;
       if (block === "data: [DONE]") return;
       const document = JSON.parse(block.slice(6));
-      if (document.error) throw new ApiError(0, document.error.message);
+      if (document.error) throw new ApiError(0, document.error.message, document.error.code);
       yield document;
     }
   }
+}
+
+function broken(error) {
+  if (error.name === "AbortError") throw error;
+  throw new ApiError(0, "The connection broke off.");
 }

@@ -1,198 +1,228 @@
-// The page: the list of conversations, the composer, keys, and the state of the server.
+// The page: which conversation is shown, and what the user does with it.
 
-import { properties } from "./api.js";
-import { Chat, symbol } from "./chat.js";
-import { askKey, prepare } from "./settings.js";
+import * as answers from "./answers.js";
+import { contextOf } from "./choices.js";
+import { prepareComposer, showBusy } from "./composer.js";
+import { add, before, choose, path } from "./conversation.js";
+import { $, announce, copy, download, make } from "./dom.js";
+import { offerRoom } from "./full.js";
+import { askKey } from "./key.js";
+import { showList } from "./list.js";
+import { editIn, grow, showLog } from "./log.js";
+import { showModels } from "./models.js";
+import { notice } from "./notice.js";
+import { check, listen as listenToServer, server } from "./server.js";
+import { prepareSettings } from "./settings.js";
 import * as store from "./store.js";
+import { paint } from "./theme.js";
+import { fileName, transcript } from "./transcript.js";
 
-const $ = (id) => document.getElementById(id);
 const IDEAS = ["Tell me a story about a brave fox", "Explain why the sky is blue", "Write a haiku about winter", "Give me three names for a cat"];
 
-let server = null;
-let chat = null;
+let shown = null;
+const failures = new Map(); // conversation's id -> what shows its notice
 
-const callbacks = { changed: refresh, failed: fail };
+const busy = () => Boolean(answers.underway(shown));
 
 function open(conversation) {
-  if (chat?.busy) chat.stop();
-  chat = new Chat(conversation, callbacks);
+  shown = conversation;
   notice("");
-  chat.show();
+  failures.get(conversation.id)?.();
+  showLog(shown, actions);
   refresh();
   side(false);
   $("input").focus();
 }
 
-function begin() {
-  const unused = store.all().find((one) => !one.messages.length);
-  open(unused ?? store.create());
-}
+const begin = () => open(store.all().find((one) => !one.messages.length) ?? store.create());
 
 function refresh() {
-  $("title").textContent = chat.conversation.title;
-  $("send").setAttribute("aria-label", chat.busy ? "Stop" : "Send");
-  $("send").querySelector("use").setAttribute("href", chat.busy ? "#i-stop" : "#i-send");
-  const used = chat.conversation.used;
-  $("figures").textContent = used && server ? `${used.toLocaleString()} of ${server.n_ctx.toLocaleString()} tokens of context used` : "";
-  $("list").replaceChildren(...store.all().filter((one) => one.messages.length || one === chat.conversation).map(entry));
+  $("title").textContent = shown.title;
+  document.title = shown.messages.length ? `${shown.title} · bitnet` : "bitnet";
+  for (const id of ["copy-chat", "save-chat"]) $(id).hidden = !shown.messages.length;
+  showBusy(busy());
+  showFigures();
+  showModels(shown);
+  showList(shown, { open, remove, renamed });
 }
 
-function entry(conversation) {
-  const item = document.createElement("li");
-  const button = (className, label, icon, action) => {
-    const made = Object.assign(document.createElement("button"), { className, type: "button" });
-    if (icon) made.append(symbol(icon));
-    else made.textContent = label;
-    if (icon) made.setAttribute("aria-label", `${label} ${conversation.title}`);
-    made.addEventListener("click", action);
-    return made;
-  };
-  const here = conversation === chat.conversation;
-  item.classList.toggle("here", here);
-  const name = button("open", conversation.title, null, () => open(conversation));
-  if (here) name.setAttribute("aria-current", "true");
-  item.append(
-    name,
-    button("icon", "Rename", "edit", () => rename(conversation, item)),
-    button("icon", "Delete", "bin", () => remove(conversation)),
-  );
-  return item;
+function showFigures() {
+  const [used, context] = [shown.used, contextOf(shown)];
+  const tight = used > 0.9 * context;
+  $("figures").classList.toggle("tight", tight);
+  const text = `${used?.toLocaleString()} of ${context.toLocaleString()} tokens of context used`;
+  $("figures").textContent = used && context && shown.messages.length ? text : "";
 }
 
-function rename(conversation, item) {
-  const field = Object.assign(document.createElement("input"), { value: conversation.title, maxLength: 100 });
-  field.setAttribute("aria-label", "Title");
-  item.replaceChildren(field);
-  field.select();
-  const done = () => {
-    conversation.title = field.value.trim() || conversation.title;
-    store.save();
-    refresh();
-  };
-  field.addEventListener("blur", done, { once: true });
-  field.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") field.value = "";
-    if (event.key === "Enter" || event.key === "Escape") field.blur();
-    event.stopPropagation();
-  });
+function renamed(conversation) {
+  keep(conversation);
+  refresh();
+}
+
+function keep(conversation) {
+  if (!store.save(conversation)) notice("The browser has no room left: export your conversations and delete some.");
 }
 
 function remove(conversation) {
   if (!confirm(`Delete “${conversation.title}”?`)) return;
-  if (conversation === chat.conversation) chat.stop();
+  answers.stop(conversation);
   store.remove(conversation.id);
-  if (conversation === chat.conversation) open(store.all()[0] ?? store.create());
+  if (conversation === shown) open(store.all()[0] ?? store.create());
   else refresh();
 }
 
-function notice(text, label, action) {
-  $("notice").hidden = !text;
-  $("notice").replaceChildren(text);
-  if (!label) return;
-  const button = Object.assign(document.createElement("button"), { textContent: label, type: "button" });
-  button.addEventListener("click", () => {
-    notice("");
-    action();
-  });
-  $("notice").append(button);
+// What the user does with messages.
+
+function send(text, files = []) {
+  if (!shown.messages.length) shown.title = (text.trim() || files[0].name).slice(0, 60);
+  add(shown, { role: "user", content: text, ...(files.length ? { files } : {}) });
+  respond();
 }
 
-async function fail(error) {
-  if (error.status === 401) {
-    await askKey();
-    connect();
-  }
-  const { messages } = chat.conversation;
-  notice(error.message, "Try again", () => {
-    if (messages.length && !chat.busy) chat.answer();
-  });
+function respond() {
+  notice("");
+  failures.delete(shown.id);
+  answers.answer(shown);
 }
 
-async function connect() {
-  try {
-    server = await properties();
-  } catch (error) {
-    $("model").classList.remove("up");
-    $("model").textContent = error.status === 503 ? "loading model…" : error.status === 401 ? "API key needed" : "no server";
-    if (error.status === 401) await askKey();
-    setTimeout(connect, 1000);
-    return;
-  }
-  $("model").textContent = `${server.model} · ${server.device}`;
-  $("model").title = `${server.model} on ${server.device} (${server.version})`;
-  $("model").classList.add("up");
+const actions = {
+  redo(message) {
+    if (busy()) return;
+    before(shown, message);
+    respond();
+  },
+  proceed() {
+    if (!busy()) respond();
+  },
+  choose(message) {
+    if (busy()) return;
+    choose(shown, message);
+    keep(shown);
+    showLog(shown, actions, { follow: false });
+  },
+  edit(message, element) {
+    if (busy()) return;
+    const again = (content) => {
+      before(shown, message);
+      send(content, message.files);
+    };
+    editIn(element, message, { send: again, cancel: () => showLog(shown, actions, { follow: false }) });
+  },
+};
+
+function editLast() {
+  const message = path(shown).findLast(({ role }) => role === "user");
+  if (!message || busy()) return;
+  const at = path(shown).indexOf(message);
+  actions.edit(message, $("log").children[at]);
+}
+
+// Start a new conversation with the last message of this one.
+function anew() {
+  const { content, files } = path(shown).findLast(({ role }) => role === "user");
+  const { full, ...settings } = shown.settings;
+  begin();
+  shown.settings = settings;
+  send(content, files);
+}
+
+// What happens to answers.
+
+function began(conversation) {
+  if (conversation === shown) showLog(shown, actions);
   refresh();
 }
 
-function submit() {
-  const text = $("input").value;
-  if (chat.busy) return chat.stop();
-  if (!text.trim()) return;
-  $("input").value = "";
-  grow();
-  notice("");
-  chat.send(text);
+function ended(conversation, message, failure) {
+  const full = message.finish === "length" && conversation.used >= contextOf(conversation);
+  if (failure || full) failures.set(conversation.id, () => fail(conversation, message, failure));
+  if (conversation === shown) {
+    showLog(shown, actions, { follow: false });
+    failures.get(conversation.id)?.();
+    announce(message.content ? `Answer: ${message.content.slice(0, 600)}` : "");
+  }
+  refresh();
+  if (failure) check();
 }
 
-function grow() {
-  $("input").style.height = "auto";
-  $("input").style.height = `${$("input").scrollHeight + 2}px`;
+function fail(conversation, message, failure) {
+  const retry = () => {
+    if (!conversation.messages.includes(message)) conversation.leaf = message.parent;
+    respond();
+  };
+  const failed = (error) => fail(conversation, message, error);
+  if (!failure || failure.code === "context_length_exceeded") offerRoom(conversation, { retry, editLast, anew, begin, failed });
+  else notice(failure.message, ["Try again", retry]);
 }
 
-function side(open) {
-  document.body.classList.toggle("side", open);
-  $("menu").setAttribute("aria-expanded", String(open));
+// The server, other tabs, keys and buttons.
+
+async function serverChanged() {
+  $("model").textContent = server.text;
+  $("model").title = server.props ? `${server.text} (${server.props.version})` : server.text;
+  $("model").dataset.state = server.state;
+  $("model").classList.toggle("up", server.state === "ready" || server.state === "busy");
+  showModels(shown);
+  showFigures();
+  if (server.state !== "key" || $("keys").open) return;
+  if (await askKey()) check();
+  else notice("This server wants an API key.", ["Enter a key", check]);
 }
 
-function download() {
-  const url = URL.createObjectURL(new Blob([store.exported()], { type: "application/json" }));
-  Object.assign(document.createElement("a"), { href: url, download: "bitnet-conversations.json" }).click();
-  URL.revokeObjectURL(url);
+function otherTab(id) {
+  paint();
+  if (!store.find(shown.id)) {
+    answers.stop(shown);
+    return open(store.all()[0] ?? store.create());
+  }
+  if ((id === null || id === shown.id) && !busy()) showLog(shown, actions, { follow: false });
+  refresh();
+}
+
+function side(visible) {
+  document.body.classList.toggle("side", visible);
+  $("menu").setAttribute("aria-expanded", String(visible));
 }
 
 async function upload() {
   try {
     const count = store.imported(await $("file").files[0].text());
-    $("status").textContent = `${count} conversations imported`;
+    announce(`${count} conversations imported`);
     refresh();
   } catch {
-    notice("This file holds no conversations that could be taken in.");
+    notice("This file holds no conversations that could be imported.");
   }
   $("file").value = "";
 }
 
-$("composer").addEventListener("submit", (event) => {
-  event.preventDefault();
-  submit();
-});
-$("input").addEventListener("input", grow);
-$("input").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-    event.preventDefault();
-    if (!chat.busy) submit();
-  }
-});
 document.addEventListener("keydown", (event) => {
-  if (event.key === "k" && (event.ctrlKey || event.metaKey)) {
-    event.preventDefault();
-    begin();
+  const command = event.ctrlKey || event.metaKey;
+  if (command && event.key === "k") begin();
+  else if (command && event.key === "/") {
+    side(true);
+    $("search").focus();
   } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
     if (document.body.classList.contains("side")) side(false);
-    else chat.stop();
-  }
+    else answers.stop(shown);
+    return;
+  } else return;
+  event.preventDefault();
 });
 $("new").addEventListener("click", begin);
 $("menu").addEventListener("click", () => side(!document.body.classList.contains("side")));
 $("shade").addEventListener("click", () => side(false));
-$("export").addEventListener("click", download);
+$("search").addEventListener("input", refresh);
+$("export").addEventListener("click", () => download(store.exported(), "bitnet-conversations.json", "application/json"));
 $("import").addEventListener("click", () => $("file").click());
 $("file").addEventListener("change", upload);
-for (const idea of IDEAS) {
-  const button = Object.assign(document.createElement("button"), { textContent: idea, type: "button" });
-  button.addEventListener("click", () => chat.busy || chat.send(idea));
-  $("ideas").append(button);
-}
+$("copy-chat").addEventListener("click", () => copy(transcript(shown)));
+$("save-chat").addEventListener("click", () => download(transcript(shown), fileName(shown.title), "text/markdown"));
+$("ideas").append(...IDEAS.map((idea) => make("button", { textContent: idea, on: { click: () => busy() || send(idea) } })));
 
-prepare();
+answers.listen({ began, grew: (conversation, message) => conversation === shown && grow(message), ended });
+store.listen(otherTab);
+listenToServer(serverChanged);
+prepareComposer({ send, stop: () => answers.stop(shown), busy, editLast });
+prepareSettings(() => shown);
 open(store.all()[0] ?? store.create());
-connect();
+check();

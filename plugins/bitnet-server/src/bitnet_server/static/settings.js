@@ -1,77 +1,68 @@
-// The settings dialog, the API key dialog and the theme.
+// The settings dialog: values for one chat, or for all that have none of their own.
 
-import { setKey } from "./api.js";
-import { saveSettings, settings } from "./store.js";
+import { numbers } from "./choices.js";
+import { $, make } from "./dom.js";
+import { server } from "./server.js";
+import { save, saveSettings, settings } from "./store.js";
 
-const $ = (id) => document.getElementById(id);
-// The numbers that a request may have; the page answers to keys and clicks before they have come.
-const numbers = fetch("/static/options.json").then((response) => response.json());
+let conversation = null;
 
-export function prepare() {
-  numbers.then(addFields);
-  $("s-system").addEventListener("change", () => {
-    settings.system = $("s-system").value;
-    saveSettings();
-  });
-  $("s-reset").addEventListener("click", () => {
-    const { theme } = settings;
-    for (const name of Object.keys(settings)) delete settings[name];
-    if (theme) settings.theme = theme;
-    saveSettings();
-    show();
-  });
+const one = () => $("s-one").checked;
+const values = () => (one() ? conversation.settings : settings);
+// The value that holds where the field is empty.
+const inherited = (name) => (one() ? settings[name] : undefined) ?? server.props?.default_generation_settings?.params?.[name];
+
+// `current` returns the conversation that is shown.
+export function prepareSettings(current) {
+  numbers.then((found) => $("numbers").append(...found.map(field)));
   $("settings").addEventListener("click", () => {
+    conversation = current();
     show();
     $("panel").showModal();
   });
-  $("theme").addEventListener("click", () => {
-    settings.theme = dark() ? "light" : "dark";
-    saveSettings();
-    paint();
+  for (const id of ["s-one", "s-all"]) $(id).addEventListener("change", show);
+  for (const id of ["s-system", "s-full", "s-thinking"]) $(id).addEventListener("change", () => set($(id).dataset.name, $(id).value));
+  $("s-reset").addEventListener("click", reset);
+}
+
+function field({ name, label, help, min, max, step }) {
+  const input = make("input", { type: "number", title: help, min, max: max ?? "", step });
+  input.dataset.name = name;
+  input.addEventListener("change", () => {
+    if (input.checkValidity()) set(name, input.value === "" ? "" : Number(input.value));
+    else input.reportValidity();
   });
-  paint();
+  return make("label", {}, label, input);
 }
 
-function addFields(found) {
-  for (const { name, label, help, min, max, step } of found) {
-    const field = Object.assign(document.createElement("input"), { type: "number", title: help, min, max: max ?? "", step });
-    const box = document.createElement("label");
-    box.append(label, field);
-    field.dataset.name = name;
-    field.value = settings[name] ?? "";
-    field.addEventListener("change", () => {
-      if (field.value === "" || !field.checkValidity()) delete settings[name];
-      else settings[name] = Number(field.value);
-      saveSettings();
-    });
-    $("numbers").append(box);
-  }
+function set(name, value) {
+  if (value === "") delete values()[name];
+  else values()[name] = value;
+  keep();
 }
 
-const dark = () => (settings.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+function keep() {
+  if (!one()) saveSettings();
+  else if (conversation.messages.length) save(conversation);
+}
 
-function paint() {
-  if (settings.theme) document.documentElement.dataset.theme = settings.theme;
+function reset() {
+  const { theme, model } = values();
+  for (const name of Object.keys(values())) delete values()[name];
+  if (theme) values().theme = theme;
+  if (model) values().model = model;
+  keep();
+  show();
 }
 
 function show() {
-  $("s-system").value = settings.system ?? "";
-  for (const field of document.querySelectorAll("#numbers input")) field.value = settings[field.dataset.name] ?? "";
-}
-
-// The fields of a request that the user has set.
-export async function parameters() {
-  const chosen = (await numbers).map(({ name }) => [name, settings[name]]).filter(([, value]) => Number.isFinite(value));
-  return Object.fromEntries(chosen);
-}
-
-// Resolves once a key was given.
-export function askKey() {
-  return new Promise((resolve) => {
-    $("keys").addEventListener("close", () => {
-      setKey($("key").value.trim());
-      resolve();
-    }, { once: true });
-    if (!$("keys").open) $("keys").showModal();
-  });
+  for (const field of $("panel").querySelectorAll("[data-name]")) {
+    const { name } = field.dataset;
+    field.value = values()[name] ?? "";
+    if (field.type === "number") field.placeholder = inherited(name) ?? "";
+  }
+  $("s-full").firstChild.textContent = one() ? "as in all chats" : "ask (the default)";
+  $("s-thinking").firstChild.textContent = one() ? "as in all chats" : "as the model does";
+  $("s-system").placeholder = (one() && settings.system) || "You are a helpful assistant.";
+  $("s-thinking").parentElement.hidden = !server.props?.chat_template?.includes("enable_thinking");
 }

@@ -1,0 +1,55 @@
+// The messages of the conversation that is shown, and the answer that comes in.
+
+import { underway } from "./answers.js";
+import { path } from "./conversation.js";
+import { $ } from "./dom.js";
+import { editor, fill, messageElement } from "./message.js";
+
+const NEAR = 80; // pixels from the end within which the page follows an answer
+
+let drawing = false;
+
+const atEnd = () => $("scroll").scrollHeight - $("scroll").scrollTop - $("scroll").clientHeight < NEAR;
+const toEnd = () => ($("scroll").scrollTop = $("scroll").scrollHeight);
+
+export function showLog(conversation, actions, { follow = true } = {}) {
+  const messages = path(conversation);
+  const busy = Boolean(underway(conversation)?.message);
+  const elements = messages.map((message) => messageElement(message, conversation, { last: message === messages.at(-1), busy, actions }));
+  const top = $("scroll").scrollTop;
+  $("log").replaceChildren(...elements);
+  $("empty").hidden = messages.length > 0;
+  if (follow) toEnd();
+  else $("scroll").scrollTop = top;
+  showDown();
+}
+
+// Draw what has come of an answer, once a frame.
+export function grow(message) {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    const element = $("log").lastChild;
+    if (!element) return;
+    const follow = atEnd();
+    fill(element, message, true);
+    if (follow) toEnd();
+    showDown();
+  });
+}
+
+export function editIn(element, message, done) {
+  const [area, row] = editor(message, done);
+  element.querySelector(".body")?.remove();
+  element.querySelector(".tools").replaceWith(area, row);
+  element.classList.add("editing");
+  area.focus();
+}
+
+function showDown() {
+  $("down").hidden = $("empty").hidden ? atEnd() : true;
+}
+
+$("scroll").addEventListener("scroll", showDown, { passive: true });
+$("down").addEventListener("click", toEnd);
