@@ -17,6 +17,12 @@ def test_props_are_those_of_llama_cpp(client: httpx.Client) -> None:
     assert props["model_path"] == "stories.gguf"
 
 
+def test_props_say_what_the_page_shows(client: httpx.Client) -> None:
+    props = client.get("/props").json()
+    assert (props["state"], props["active_requests"]) == ("ready", 0)
+    assert props["default_generation_settings"]["params"]["temperature"] == 1  # of requests that state none
+
+
 def test_special_tokens_are_found_by_a_remote_tokenizer(client: httpx.Client) -> None:
     """The calls of lm-eval's RemoteTokenizer: the ids of the special tokens, and a round trip."""
     info = client.get("/tokenizer_info").json()

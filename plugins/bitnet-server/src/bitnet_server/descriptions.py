@@ -14,9 +14,12 @@ if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
 
 def props(service: Service) -> Document:
     """Return the properties that the chat page shows, and those of llama.cpp's server that are known here."""
+    from bitnet_server.request_builder import usual_temperature  # it takes long to import: the server listens meanwhile
+
     model = service.model
     length, sequences = model.engine.max_model_len, model.engine.sequences
     defaults = {name: getattr(model.defaults.values, name) for name in NUMBERS}
+    defaults["temperature"] = usual_temperature(model.defaults)
     return {
         "model": service.names[0],
         "device": model.device.info.name,

@@ -49,14 +49,15 @@ def check_common(request: Common, model: Model, names: Sequence[str]) -> None:
             raise ApiError(400, f"logit_bias names a token outside 0..{vocab - 1}", param="logit_bias")
 
 
-def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs: int | None) -> SamplingParams:
-    """Return the sampling parameters of a request.
+def usual_temperature(defaults: SamplingDefaults) -> float:
+    """Return the temperature of requests that state none: the model's own, else 1 as in OpenAI's API."""
+    return defaults.values.temperature if defaults.origin else 1.0
 
-    Without a temperature in the request or the model it is 1, as in OpenAI's API.
-    """
+
+def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs: int | None) -> SamplingParams:
+    """Return the sampling parameters of a request."""
     given = given_numbers(request)
-    usual = defaults.values.temperature if defaults.origin else 1.0
-    temperature = usual if request.temperature is None else request.temperature
+    temperature = usual_temperature(defaults) if request.temperature is None else request.temperature
     if temperature < _GREEDY_BELOW or request.top_p == 0:
         temperature = 0.0
     top_k = given["top_k"]

@@ -17,7 +17,12 @@ import * as store from "./store.js";
 import { paint } from "./theme.js";
 import { fileName, transcript } from "./transcript.js";
 
-const IDEAS = ["Tell me a story about a brave fox", "Explain why the sky is blue", "Write a haiku about winter", "Give me three names for a cat"];
+const IDEAS = [
+  "Tell me a story about a brave fox",
+  "Explain why the sky is blue",
+  "Write a haiku about winter",
+  "Give me three names for a cat",
+];
 
 let shown = null;
 const failures = new Map(); // conversation's id -> what shows its notice

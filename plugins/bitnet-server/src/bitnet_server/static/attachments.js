@@ -46,7 +46,7 @@ export function fenced({ name, text }) {
 }
 
 export function block({ name, text }) {
-  const lines = text.split("\n").length;
+  const lines = text.replace(/\n$/, "").split("\n").length;
   const note = ` ${size(new Blob([text]).size)}, ${lines} ${lines === 1 ? "line" : "lines"}`;
   const summary = make("summary", {}, name, make("small", { textContent: note }));
   const content = make("pre", { textContent: text, tabIndex: 0, label: name });

@@ -29,8 +29,20 @@ const renderer = ({ tex, wide }) => `<span class="${wide ? "math wide" : "math"}
 
 // Extensions of marked; what they write is typeset later.
 export const extensions = [
-  { name: "formula", level: "block", start: (source) => source.match(/\n {0,3}(\$\$|\\\[)/)?.index, tokenizer: tokenizer("formula", BLOCK), renderer },
-  { name: "math", level: "inline", start: (source) => source.match(/\$|\\[([]/)?.index, tokenizer: tokenizer("math", INLINE), renderer },
+  {
+    name: "formula",
+    level: "block",
+    start: (source) => source.match(/\n {0,3}(\$\$|\\\[)/)?.index,
+    tokenizer: tokenizer("formula", BLOCK),
+    renderer,
+  },
+  {
+    name: "math",
+    level: "inline",
+    start: (source) => source.match(/\$|\\[([]/)?.index,
+    tokenizer: tokenizer("math", INLINE),
+    renderer,
+  },
 ];
 
 // Temml sets styles one property at a time, such as a cell's padding; a formula cannot write a style of its own.
@@ -69,6 +81,7 @@ function show(place) {
 
 function formula(tex, displayMode) {
   const place = make("span", { className: displayMode ? "formula wide" : "formula" });
+  if (displayMode) place.tabIndex = 0; // it can be wider than the page
   try {
     temml.render(tex, place, { displayMode, throwOnError: true, maxExpand: 200, maxSize: [50, 500] });
   } catch {

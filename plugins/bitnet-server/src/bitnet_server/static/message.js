@@ -39,7 +39,7 @@ function showThoughts(element, { thoughts, thought }, growing) {
     box = make("details", { className: "fold thoughts" }, make("summary", {}), make("div", {}));
     element.prepend(box);
   }
-  const seconds = thought ? ` for ${thought < 10 ? thought.toFixed(1) : Math.round(thought)} s` : "";
+  const seconds = thought >= 0.1 ? ` for ${thought < 10 ? thought.toFixed(1) : Math.round(thought)} s` : "";
   box.firstChild.textContent = growing ? "Thinking…" : `Thought${seconds}`;
   box.lastChild.textContent = thoughts.trim();
 }
