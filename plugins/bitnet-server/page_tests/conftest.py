@@ -125,7 +125,8 @@ def context(browser: Browser, url: str, wrong: list[str]) -> Iterator[BrowserCon
     opened.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     opened.on("weberror", lambda error: wrong.append(str(error.error)))
     opened.on("request", lambda asked: None if asked.url.startswith(own) else wrong.append(asked.url))
-    opened.add_init_script(f"localStorage['bitnet.settings'] ??= {json.dumps(json.dumps(SETTINGS))}")
+    stored = f"localStorage['bitnet.settings'] ??= {json.dumps(json.dumps(SETTINGS))}"
+    opened.add_init_script(f"if (location.protocol === 'http:') {stored}")
     yield opened
     opened.close()
     assert wrong == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 PROPS = {"model": "tiny", "device": "cpu", "version": "1", "n_ctx": 1024, "total_slots": 2}
@@ -16,28 +15,30 @@ def ask_again(page: Page) -> None:
     page.evaluate("dispatchEvent(new Event('online'))")
 
 
-@pytest.mark.parametrize(
-    ("answer", "state", "text"),
-    [
-        ({"json": {**PROPS, "state": "ready", "active_requests": 2}}, "ready", "tiny · cpu"),
-        ({"json": {**PROPS, "state": "ready", "active_requests": 5}}, "busy", "busy, 3 waiting"),
-        ({"json": {**PROPS, "state": "draining"}}, "draining", "shutting down"),
-        ({"json": {**PROPS, "state": "device lost"}}, "failed", "device lost"),
-        ({"status": 503, "json": {"error": {"message": "loading model"}}}, "loading", "loading the model"),
-        (
-            {"status": 503, "json": {"error": {"message": "the model could not be loaded"}}},
-            "failed",
-            "could not be loaded",
-        ),
-        (None, "unreachable", "cannot be reached"),
-    ],
-)
-def test_states(chat: Any, answer: dict[str, Any] | None, state: str, text: str) -> None:
-    page, chip = chat.page, chat.page.locator("#model")
+STATES: list[tuple[dict[str, Any] | None, str, str]] = [
+    ({"json": {**PROPS, "state": "ready", "active_requests": 2}}, "ready", "tiny · cpu"),
+    ({"json": {**PROPS, "state": "ready", "active_requests": 5}}, "busy", "busy, 3 waiting"),
+    ({"json": {**PROPS, "state": "draining"}}, "draining", "shutting down"),
+    ({"json": {**PROPS, "state": "device lost"}}, "failed", "device lost"),
+    ({"status": 503, "json": {"error": {"message": "loading model"}}}, "loading", "loading the model"),
+    ({"status": 503, "json": {"error": {"message": "it could not be loaded"}}}, "failed", "could not be loaded"),
+    (None, "unreachable", "cannot be reached"),
+]
+
+
+def answer_props(page: Page, answer: dict[str, Any] | None) -> None:
+    """Answer /props with this; None: as if there were no server."""
+    page.unroute("**/props")
     page.route("**/props", lambda route: route.fulfill(**answer) if answer else route.abort())
-    ask_again(page)
-    expect(chip).to_have_attribute("data-state", state)
-    expect(chip).to_contain_text(text)
+
+
+def test_states(chat: Any) -> None:
+    page, chip = chat.page, chat.page.locator("#model")
+    for answer, state, text in STATES:
+        answer_props(page, answer)
+        ask_again(page)
+        expect(chip).to_have_attribute("data-state", state)
+        expect(chip).to_contain_text(text)
     page.unroute("**/props")
     ask_again(page)
     expect(chip).to_have_attribute("data-state", "ready")

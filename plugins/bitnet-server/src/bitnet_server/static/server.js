@@ -10,6 +10,7 @@ const SOON = 1_000;
 
 let timer = 0;
 let asking = false;
+let again = false;
 let listener = () => {};
 
 export const listen = (changed) => {
@@ -18,6 +19,7 @@ export const listen = (changed) => {
 
 export async function check() {
   clearTimeout(timer);
+  again = asking;
   if (asking) return;
   asking = true;
   try {
@@ -28,7 +30,8 @@ export async function check() {
   }
   asking = false;
   listener();
-  if (document.visibilityState === "visible" && server.state !== "key") timer = setTimeout(check, pause());
+  if (again) check();
+  else if (document.visibilityState === "visible" && server.state !== "key") timer = setTimeout(check, pause());
 }
 
 const pause = () => (["ready", "busy"].includes(server.state) ? CALM : SOON);
