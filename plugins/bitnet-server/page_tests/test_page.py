@@ -114,7 +114,7 @@ def test_it_can_be_used_by_everybody(browser: Browser, url: str, visit: Any, sch
             chat.answered()
             page.get_by_label("Write another answer").click()
             expect(chat.answered().locator("math").first).to_be_visible()
-            expect(chat.body.locator(".hljs-string")).to_be_visible()
+            expect(chat.body.locator(".hljs-string").first).to_be_visible()
             page.locator("details.file summary").click()
         elif step == "full":
             chat.refused(400, "too long", "context_length_exceeded")

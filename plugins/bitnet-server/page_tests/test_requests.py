@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from playwright.sync_api import expect
@@ -41,10 +42,10 @@ def test_settings_of_a_chat_come_before_those_of_all(chat: Any) -> None:
     page = chat.page
     chat.canned("yes")
     page.get_by_role("button", name="Settings").click()
-    page.get_by_text("All chats").click()
+    page.get_by_text("All chats", exact=True).click()
     page.get_by_label("System prompt").fill("Be brief.")
     page.get_by_label("Top k").fill("7")
-    page.get_by_text("This chat").click()
+    page.get_by_text("This chat", exact=True).click()
     expect(page.get_by_label("System prompt")).to_have_value("")
     expect(page.get_by_label("Top k")).to_have_attribute("placeholder", "7")
     page.get_by_label("System prompt").fill("Be long.")
@@ -69,18 +70,25 @@ def test_settings_of_a_chat_come_before_those_of_all(chat: Any) -> None:
 def test_a_menu_where_there_are_several_models(chat: Any) -> None:
     page = chat.page
     expect(page.get_by_label("Model", exact=True)).to_be_hidden()
-    listed = [{"id": name, "meta": {"n_ctx": length}} for name, length in (("small", 512), ("large", 4096))]
-    page.route("**/v1/models", lambda route: route.fulfill(json={"object": "list", "data": listed}))
+    small = {"id": "small", "status": {"value": "loaded"}, "meta": {"n_ctx": 512}}
+    large = {"id": "large", "status": {"value": "unloaded"}}
+    page.route("**/v1/models", lambda route: route.fulfill(json={"object": "list", "data": [small, large]}))
+    page.route("**/props?model=large", lambda route: route.fulfill(json={"model": "large", "state": "unloaded"}))
     page.reload()
+    expect(page.get_by_label("Model", exact=True)).to_have_text(re.compile(r"small\s*large \(unloaded\)"))
     chat.canned("yes")
     chat.say("Go")
     chat.answered()
     page.get_by_label("Model", exact=True).select_option("large")
+    expect(page.locator("#model")).to_have_text("large · loads with the first message")
+    large |= {"status": {"value": "loaded"}, "meta": {"n_ctx": 4096}}
+    page.unroute("**/props?model=large")
     chat.canned("yes", usage={"total_tokens": 100, "completion_tokens": 3})
     chat.say("On")
     chat.answered(2)
     assert [sent["model"] for sent in chat.sent] == ["small", "large"]
-    expect(page.locator("#figures")).to_contain_text("100 of 4,096")
+    page.reload()
+    expect(page.get_by_label("Model", exact=True)).to_have_value("large")
 
 
 def talk(chat: Any) -> None:

@@ -16,10 +16,12 @@ def ask_again(page: Page) -> None:
 
 
 STATES: list[tuple[dict[str, Any] | None, str, str]] = [
-    ({"json": {**PROPS, "state": "ready", "active_requests": 2}}, "ready", "tiny · cpu"),
-    ({"json": {**PROPS, "state": "ready", "active_requests": 5}}, "busy", "busy, 3 waiting"),
-    ({"json": {**PROPS, "state": "draining"}}, "draining", "shutting down"),
-    ({"json": {**PROPS, "state": "device lost"}}, "failed", "device lost"),
+    ({"json": {**PROPS, "health": "ready", "active_requests": 2}}, "ready", "tiny · cpu"),
+    ({"json": {**PROPS, "health": "ready", "active_requests": 5}}, "busy", "busy, 3 waiting"),
+    ({"json": {**PROPS, "state": "loading"}}, "loading", "tiny: loading"),
+    ({"json": {"model": "tiny", "state": "unloaded"}}, "ready", "tiny · loads with the first message"),
+    ({"json": {**PROPS, "health": "draining"}}, "draining", "shutting down"),
+    ({"json": {**PROPS, "health": "device lost"}}, "failed", "device lost"),
     ({"status": 503, "json": {"error": {"message": "loading model"}}}, "loading", "loading the model"),
     ({"status": 503, "json": {"error": {"message": "it could not be loaded"}}}, "failed", "could not be loaded"),
     (None, "unreachable", "cannot be reached"),

@@ -19,7 +19,7 @@ def test_props_are_those_of_llama_cpp(client: httpx.Client) -> None:
 
 def test_props_say_what_the_page_shows(client: httpx.Client) -> None:
     props = client.get("/props").json()
-    assert (props["state"], props["active_requests"]) == ("ready", 0)
+    assert (props["health"], props["active_requests"]) == ("ready", 0)
     assert props["default_generation_settings"]["params"]["temperature"] == 1  # of requests that state none
 
 

@@ -27,7 +27,7 @@ def props(service: Service) -> Document:
         "n_ctx": length,
         "version": service.fingerprint,
         "slots": sequences,
-        "state": service.state,
+        "health": service.health,
         "active_requests": service.active,
         "default_generation_settings": {"n_ctx": length, "params": defaults},
         "total_slots": sequences,

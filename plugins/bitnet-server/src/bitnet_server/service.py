@@ -99,8 +99,8 @@ class Service:
         return self.alive and not (self.loading or self.draining or self.leaving or self.error)
 
     @property
-    def state(self) -> str:
-        """The state of a server whose model is loaded, as /props says it."""
+    def health(self) -> str:
+        """The state of the engine and the server, for the chat page: ready, draining, or what is wrong."""
         if self.lost:
             return "device lost"
         if not self.alive:

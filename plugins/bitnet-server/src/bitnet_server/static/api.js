@@ -27,7 +27,11 @@ async function ask(path, options = {}) {
   throw new ApiError(answer.status, error?.message ?? `The server answered with status ${answer.status}.`, error?.code);
 }
 
-export const properties = async () => (await ask("/props")).json();
+// The server's properties with those of a model; without a name, of the only one.
+export async function properties(model) {
+  return (await ask(model ? `/props?model=${encodeURIComponent(model)}` : "/props")).json();
+}
+
 export const models = async () => (await (await ask("/v1/models")).json()).data;
 
 // Yields the documents of a streamed chat; ends at [DONE], throws ApiError at an error or a broken stream.

@@ -1,7 +1,7 @@
 // The page: which conversation is shown, and what the user does with it.
 
 import * as answers from "./answers.js";
-import { contextOf } from "./choices.js";
+import { contextOf, modelOf } from "./choices.js";
 import { prepareComposer, showBusy } from "./composer.js";
 import { add, before, choose, path } from "./conversation.js";
 import { $, announce, copy, download, make } from "./dom.js";
@@ -37,6 +37,7 @@ function open(conversation) {
   refresh();
   side(false);
   $("input").focus();
+  if (server.models.length > 1) check(); // it may have another model
 }
 
 const begin = () => open(store.all().find((one) => !one.messages.length) ?? store.create());
@@ -136,6 +137,7 @@ function anew() {
 function began(conversation) {
   if (conversation === shown) showLog(shown, actions);
   refresh();
+  if (server.props?.state === "unloaded") check(); // it is loaded for this answer
 }
 
 function ended(conversation, message, failure) {
@@ -226,7 +228,7 @@ $("ideas").append(...IDEAS.map((idea) => make("button", { textContent: idea, on:
 
 answers.listen({ began, grew: (conversation, message) => conversation === shown && grow(message), ended });
 store.listen(otherTab);
-listenToServer(serverChanged);
+listenToServer(serverChanged, () => modelOf(shown)?.id);
 prepareComposer({ send, stop: () => answers.stop(shown), busy, editLast });
 prepareSettings(() => shown);
 open(store.all()[0] ?? store.create());

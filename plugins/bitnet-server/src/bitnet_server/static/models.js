@@ -2,7 +2,7 @@
 
 import { modelOf } from "./choices.js";
 import { $, make } from "./dom.js";
-import { server } from "./server.js";
+import { check, server } from "./server.js";
 import { save, saveSettings, settings } from "./store.js";
 
 let conversation = null;
@@ -23,4 +23,5 @@ $("models").addEventListener("change", () => {
   conversation.settings.model = settings.model = $("models").value;
   saveSettings();
   if (conversation.messages.length) save(conversation);
+  check();
 });

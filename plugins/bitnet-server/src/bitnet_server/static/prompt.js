@@ -21,18 +21,23 @@ function system(conversation, summary) {
   return content ? [{ role: "system", content }] : [];
 }
 
-// The message before which the older half of the text ends, null if there is only one turn.
+// The question that comes nearest to the middle of what is sent; null if there is only one.
 export function middle(conversation) {
   const messages = path(conversation);
   const turns = messages.slice(start(messages));
-  const half = turns.reduce((sum, message) => sum + fullText(message).length, 0) / 2;
-  const last = turns.findLast(({ role }) => role === "user");
-  let length = 0;
-  for (const message of turns) {
-    if (message === last || (message.role === "user" && length >= half)) return message === turns[0] ? null : message;
-    length += fullText(message).length;
-  }
-  return null;
+  const lengths = turns.map((message) => fullText(message).length);
+  const half = lengths.reduce((sum, length) => sum + length, 0) / 2;
+  let found = null;
+  let nearest = Infinity;
+  let before = 0;
+  turns.forEach((message, at) => {
+    if (at && message.role === "user" && Math.abs(before - half) < nearest) {
+      found = message;
+      nearest = Math.abs(before - half);
+    }
+    before += lengths[at];
+  });
+  return found;
 }
 
 // The request for a summary of the turns before a message.

@@ -12,10 +12,13 @@ let timer = 0;
 let asking = false;
 let again = false;
 let listener = () => {};
+let chosen = () => undefined;
 
-export const listen = (changed) => {
+// Call `changed` after each answer; `model` returns the name of the model that is of interest.
+export function listen(changed, model) {
   listener = changed;
-};
+  chosen = model;
+}
 
 export async function check() {
   clearTimeout(timer);
@@ -23,8 +26,9 @@ export async function check() {
   if (asking) return;
   asking = true;
   try {
-    const [props, list] = await Promise.all([properties(), models()]);
-    Object.assign(server, { props, models: list, ...condition(props) });
+    server.models = await models();
+    const props = await properties(server.models.length > 1 ? chosen() : undefined);
+    Object.assign(server, { props, ...condition(props) });
   } catch (error) {
     Object.assign(server, trouble(error));
   }
@@ -36,12 +40,13 @@ export async function check() {
 
 const pause = () => (["ready", "busy"].includes(server.state) ? CALM : SOON);
 
-function condition({ state, model, device, active_requests: active = 0, total_slots: slots }) {
-  if (state === "draining") return { state, text: "the server is shutting down" };
-  if (state && state !== "ready") return { state: "failed", text: `the server does not work: ${state}` };
+function condition({ health = "ready", state, model, device, active_requests: active = 0, total_slots: slots = 0 }) {
+  if (health === "draining") return { state: "draining", text: "the server is shutting down" };
+  if (health !== "ready") return { state: "failed", text: `the server does not work: ${health}` };
+  if (state === "loading") return { state: "loading", text: `${model}: loading…` };
+  if (state === "unloaded") return { state: "ready", text: `${model} · loads with the first message` };
   const text = `${model} · ${device}`;
-  if (active <= slots) return { state: "ready", text };
-  return { state: "busy", text: `${text} · busy, ${active - slots} waiting` };
+  return active > slots ? { state: "busy", text: `${text} · busy, ${active - slots} waiting` } : { state: "ready", text };
 }
 
 function trouble({ status, message }) {
