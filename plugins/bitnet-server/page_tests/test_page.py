@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 
 def test_a_conversation(chat: Any) -> None:
@@ -98,9 +98,8 @@ def test_a_broken_stream_keeps_what_has_come(chat: Any) -> None:
     assert chat.sent[-1]["messages"][-1] == {"role": "assistant", "content": "Half of"}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_it_can_be_used_by_everybody(browser: Browser, url: str, visit: Any, scheme: Any, width: int) -> None:
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
+def test_it_can_be_used_by_everybody(visit: Any, scheme: Any, width: int) -> None:
     """axe finds nothing, nothing is wider than the screen, and pictures are kept where PAGE_PICTURES says."""
     chat = visit()
     page = chat.page

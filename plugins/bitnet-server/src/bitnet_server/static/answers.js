@@ -8,7 +8,7 @@ import { save } from "./store.js";
 
 const EVERY = 2000; // milliseconds between two writes to the browser's storage
 
-const running = new Map(); // conversation's id -> {abort, message}
+const running = new Map(); // conversation's id -> {abort, conversation, message}
 let listeners = { began() {}, grew() {}, ended() {} };
 
 export const listen = (found) => {
@@ -25,7 +25,7 @@ export async function answer(conversation) {
   const message = last.role === "user" ? add(conversation, { role: "assistant", content: "" }) : last;
   if (asked) delete message.thoughts;
   const abort = new AbortController();
-  running.set(conversation.id, { abort, message });
+  running.set(conversation.id, { abort, conversation, message });
   const kept = save(conversation);
   listeners.began(conversation);
   let failure = null;
@@ -78,7 +78,7 @@ function take(message, { choices: [choice], usage, timings }, began) {
 // Put a summary in place of all turns before a message.
 export async function summarize(conversation, end) {
   const abort = new AbortController();
-  running.set(conversation.id, { abort, message: null });
+  running.set(conversation.id, { abort, conversation, message: null });
   listeners.began(conversation);
   try {
     const limits = { ...(await parameters(conversation)), max_tokens: 400, truncation: "auto" };
@@ -93,3 +93,6 @@ export async function summarize(conversation, end) {
   }
   save(conversation);
 }
+
+// What has come of an answer stays when the page is left.
+addEventListener("pagehide", () => running.forEach(({ conversation }) => save(conversation)));

@@ -141,7 +141,8 @@ function began(conversation) {
 }
 
 function ended(conversation, message, failure) {
-  const full = message.finish === "length" && conversation.used >= contextOf(conversation);
+  const context = contextOf(conversation);
+  const full = message.finish === "length" && context > 0 && conversation.used >= context;
   if (failure || full) failures.set(conversation.id, () => fail(conversation, message, failure));
   if (conversation === shown) {
     showLog(shown, actions, { follow: false });
@@ -182,11 +183,13 @@ function otherTab(id) {
     answers.stop(shown);
     return open(store.all()[0] ?? store.create());
   }
-  if ((id === null || id === shown.id) && !busy()) showLog(shown, actions, { follow: false });
+  const writing = busy() || $("log").querySelector(".editing");
+  if ((id === null || id === shown.id) && !writing) showLog(shown, actions, { follow: false });
   refresh();
 }
 
-function side(visible) {
+function side(wanted) {
+  const visible = wanted && matchMedia("(max-width: 760px)").matches;
   document.body.classList.toggle("side", visible);
   $("menu").setAttribute("aria-expanded", String(visible));
 }
@@ -204,13 +207,14 @@ async function upload() {
 
 document.addEventListener("keydown", (event) => {
   const command = event.ctrlKey || event.metaKey;
+  if (document.querySelector("dialog[open]")) return;
   if (command && event.key === "k") begin();
   else if (command && event.key === "/") {
     side(true);
     $("search").focus();
-  } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+  } else if (event.key === "Escape") {
     if (document.body.classList.contains("side")) side(false);
-    else answers.stop(shown);
+    else if (event.target !== $("search")) answers.stop(shown);
     return;
   } else return;
   event.preventDefault();

@@ -70,9 +70,9 @@ export function parsed(value) {
     ids.add(message.id);
   }
   const leaf = ids.has(one.leaf) ? one.leaf : (messages.at(-1)?.id ?? null);
-  const settings = one.settings && typeof one.settings === "object" ? one.settings : {};
+  const plain = Object.entries(one.settings ?? {}).filter(([, value]) => ["string", "number"].includes(typeof value));
   const [changed, used] = [one.changed, one.used].map((value) => Number(value) || 0);
-  return { id: one.id, title: one.title, changed, used, settings, messages, leaf };
+  return { id: one.id, title: one.title, changed, used, settings: Object.fromEntries(plain), messages, leaf };
 }
 
 const isText = (value) => typeof value === "string";
@@ -81,8 +81,10 @@ const isFile = (file) => isText(file?.name) && isText(file.text);
 
 function isMessage(message) {
   const files = message?.files ?? [];
+  const texts = [message?.thoughts, message?.summary, message?.speed];
   return ["user", "assistant"].includes(message?.role) && isText(message.id) && isText(message.content) &&
-    Array.isArray(files) && files.every(isFile);
+    Array.isArray(files) && files.every(isFile) && texts.every((text) => text === undefined || isText(text)) &&
+    ["undefined", "number"].includes(typeof message.thought);
 }
 
 // The messages of a conversation without branches, as the page stored them before.

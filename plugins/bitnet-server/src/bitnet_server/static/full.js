@@ -2,7 +2,7 @@
 
 import { summarize } from "./answers.js";
 import { chosen, contextOf } from "./choices.js";
-import { notice } from "./notice.js";
+import { hint, notice } from "./notice.js";
 import { middle } from "./prompt.js";
 
 // actions: {retry(), editLast(), anew(), failed(error)}.
@@ -18,7 +18,7 @@ export function offerRoom(conversation, actions) {
     conversation.settings.full = "drop";
     actions.retry();
   };
-  notice(
+  hint(
     `This chat fills the model's context of ${tokens}.`,
     ["Leave out the oldest turns", drop],
     ["Summarize them", () => condense(conversation, end, actions)],
@@ -27,7 +27,7 @@ export function offerRoom(conversation, actions) {
 }
 
 async function condense(conversation, end, { retry, failed }) {
-  notice("Summarizing the older turns…");
+  hint("Summarizing the older turns…");
   try {
     await summarize(conversation, end);
   } catch (error) {

@@ -8,18 +8,24 @@ import { editor, fill, messageElement } from "./message.js";
 const NEAR = 80; // pixels from the end within which the page follows an answer
 
 let drawing = false;
+let following = true; // the end is shown, and stays so
 
 const atEnd = () => $("scroll").scrollHeight - $("scroll").scrollTop - $("scroll").clientHeight < NEAR;
-const toEnd = () => ($("scroll").scrollTop = $("scroll").scrollHeight);
+
+function toEnd() {
+  $("scroll").scrollTop = $("scroll").scrollHeight;
+  following = true;
+}
 
 export function showLog(conversation, actions, { follow = true } = {}) {
   const messages = path(conversation);
   const busy = Boolean(underway(conversation)?.message);
   const elements = messages.map((message) => messageElement(message, conversation, { last: message === messages.at(-1), busy, actions }));
   const top = $("scroll").scrollTop;
+  const stay = following;
   $("log").replaceChildren(...elements);
   $("empty").hidden = messages.length > 0;
-  if (follow) toEnd();
+  if (follow || stay) toEnd();
   else $("scroll").scrollTop = top;
   showDown();
 }
@@ -32,9 +38,8 @@ export function grow(message) {
     drawing = false;
     const element = $("log").lastChild;
     if (!element) return;
-    const follow = atEnd();
     fill(element, message, true);
-    if (follow) toEnd();
+    if (following) toEnd();
     showDown();
   });
 }
@@ -51,5 +56,15 @@ function showDown() {
   $("down").hidden = $("empty").hidden ? atEnd() : true;
 }
 
-$("scroll").addEventListener("scroll", showDown, { passive: true });
+function scrolled() {
+  following = atEnd();
+  showDown();
+}
+
+// A notice or a longer message makes the part that scrolls smaller.
+new ResizeObserver(() => {
+  if (following) toEnd();
+  showDown();
+}).observe($("scroll"));
+$("scroll").addEventListener("scroll", scrolled, { passive: true });
 $("down").addEventListener("click", toEnd);

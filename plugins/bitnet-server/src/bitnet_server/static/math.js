@@ -81,7 +81,6 @@ function show(place) {
 
 function formula(tex, displayMode) {
   const place = make("span", { className: displayMode ? "formula wide" : "formula" });
-  if (displayMode) place.tabIndex = 0; // it can be wider than the page
   try {
     temml.render(tex, place, { displayMode, throwOnError: true, maxExpand: 200, maxSize: [50, 500] });
   } catch {
@@ -89,5 +88,6 @@ function formula(tex, displayMode) {
     return place;
   }
   DOMPurify.sanitize(place, { ...CLEAN, IN_PLACE: true });
+  if (displayMode) place.tabIndex = 0; // it can be wider than the page
   return place;
 }

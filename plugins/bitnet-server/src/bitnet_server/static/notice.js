@@ -2,9 +2,19 @@
 
 import { $, make } from "./dom.js";
 
-// offers: [label, action] pairs, shown as buttons.
+// Say what failed. offers: [label, action] pairs, shown as buttons.
 export function notice(text, ...offers) {
+  show(text, offers, false);
+}
+
+// Say something that is not a failure.
+export function hint(text, ...offers) {
+  show(text, offers, true);
+}
+
+function show(text, offers, calm) {
   $("notice").hidden = !text;
+  $("notice").classList.toggle("calm", calm);
   const buttons = offers.map(([label, action]) => {
     const click = () => {
       notice("");

@@ -16,7 +16,7 @@ export function promptOf(conversation) {
 const turn = (message) => ({ role: message.role, content: fullText(message) });
 
 function system(conversation, summary) {
-  const parts = [chosen(conversation).system?.trim(), summary && `The conversation so far, in short:\n${summary}`];
+  const parts = [String(chosen(conversation).system ?? "").trim(), summary && `The conversation so far, in short:\n${summary}`];
   const content = parts.filter(Boolean).join("\n\n");
   return content ? [{ role: "system", content }] : [];
 }
