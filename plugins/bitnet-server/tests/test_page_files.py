@@ -8,6 +8,7 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
+import httpx
 from bitnet_server.page import contents
 
 STATIC = Path(str(files("bitnet_server"))) / "static"
@@ -38,6 +39,16 @@ def test_files_name_only_files_that_are_there() -> None:
     names = re.search(r"const NAMES = {(.*?)};", (STATIC / "code.js").read_text(), re.S)
     known = set(re.findall(r'(\w+): "', names[1])) if names else set()
     assert known == {path.stem for path in (VENDOR / "languages").iterdir()}
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(client: httpx.Client) -> None:
+    first = client.get("/static/vendor/purify.js")
+    assert len(first.content) > 50_000
+    again = client.get("/static/vendor/purify.js", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["content-security-policy"] == first.headers["content-security-policy"]
+    other = client.get("/static/app.js", headers={"if-none-match": first.headers["etag"]})
+    assert (other.status_code, other.content[:2]) == (200, b"//")
 
 
 def test_every_module_is_small_and_says_its_purpose() -> None:

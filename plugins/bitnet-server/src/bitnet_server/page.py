@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from functools import cache
-from importlib.resources import as_file, files
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 import msgspec
 from bitnet_core.options.fields import Declared, options_of
@@ -34,10 +37,24 @@ _HEADERS = {
 @cache
 def contents() -> dict[str, bytes]:
     """Return every file of the page by its path; options.json has the numbers of the settings dialog."""
-    with as_file(files("bitnet_server") / "static") as folder:
-        paths = [path for path in folder.rglob("*") if path.suffix in _TYPES]
-        found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    return found | {"options.json": msgspec.json.encode(_settings())}
+    return dict(_files(files("bitnet_server") / "static", "")) | {"options.json": msgspec.json.encode(_settings())}
+
+
+def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for item in folder.iterdir():
+        if item.is_dir():
+            yield from _files(item, f"{prefix}{item.name}/")
+        elif _suffix(item.name) in _TYPES:
+            yield prefix + item.name, item.read_bytes()
+
+
+def _suffix(name: str) -> str:
+    return "." + name.rpartition(".")[2]
+
+
+@cache
+def _etag(name: str) -> str:
+    return f'"{hashlib.sha256(contents()[name]).hexdigest()[:32]}"'
 
 
 def _settings() -> list[dict[str, object]]:
@@ -60,16 +77,19 @@ def _row(one: Declared, limits: Meta) -> dict[str, object]:
 
 async def index(request: Request) -> Response:
     """Return the page."""
-    return _file("index.html")
+    return _file(request, "index.html")
 
 
 async def static(request: Request) -> Response:
     """Return a file of the page."""
-    return _file(request.path_params["name"])
+    return _file(request, request.path_params["name"])
 
 
-def _file(name: str) -> Response:
+def _file(request: Request, name: str) -> Response:
     content = contents().get(name)
     if content is None:
         raise ApiError(404, "there is no such file", code="unknown_url")
-    return Response(content, headers={"content-type": _TYPES["." + name.rpartition(".")[2]], **_HEADERS})
+    headers = {"content-type": _TYPES[_suffix(name)], "etag": _etag(name), **_HEADERS}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers)

@@ -7,6 +7,9 @@ import { editor, fill, messageElement } from "./message.js";
 
 const NEAR = 80; // pixels from the end within which the page follows an answer
 
+const CHEAP = 8; // milliseconds that drawing may take in every frame
+const SHARE = 4; // else the pause after it, in times of what it took
+
 let drawing = false;
 let following = true; // the end is shown, and stays so
 
@@ -30,18 +33,24 @@ export function showLog(conversation, actions, { follow = true } = {}) {
   showDown();
 }
 
-// Draw what has come of an answer, once a frame.
+// Draw what has come of an answer, once a frame; a long one less often, as drawing takes time from the model.
 export function grow(message) {
   if (drawing) return;
   drawing = true;
   requestAnimationFrame(() => {
-    drawing = false;
-    const element = $("log").lastChild;
-    if (!element) return;
-    fill(element, message, true);
-    if (following) toEnd();
-    showDown();
+    const began = performance.now();
+    draw(message);
+    const took = performance.now() - began;
+    setTimeout(() => (drawing = false), took > CHEAP ? SHARE * took : 0);
   });
+}
+
+function draw(message) {
+  const element = $("log").lastChild;
+  if (!element) return;
+  fill(element, message, true);
+  if (following) toEnd();
+  showDown();
 }
 
 export function editIn(element, message, done) {

@@ -2,7 +2,7 @@
 
 import { block } from "./attachments.js";
 import { versions } from "./conversation.js";
-import { copy, iconButton, make } from "./dom.js";
+import { copy, iconButton, make, symbol } from "./dom.js";
 import { render } from "./markdown.js";
 
 // actions: {edit, redo, proceed, choose}, each called with a message; `last` and `busy` decide which are offered.
@@ -48,7 +48,7 @@ function buttons(message, conversation, { last, actions, element }) {
   const row = make("div", { className: "tools" });
   const branches = versions(conversation, message);
   if (branches.length > 1) row.append(...arrows(message, branches, actions));
-  row.append(iconButton("copy", "Copy message", () => copy(message.content)));
+  row.append(copyButton(message));
   if (message.role === "user") row.append(iconButton("edit", "Edit and send again", () => actions.edit(message, element)));
   else row.append(iconButton("redo", "Write another answer", () => actions.redo(message)));
   if (last && message.role === "assistant" && message.content) {
@@ -57,6 +57,15 @@ function buttons(message, conversation, { last, actions, element }) {
   const notes = [message.speed, message.finish === "length" ? "cut off at the limit" : ""].filter(Boolean);
   if (notes.length) row.append(make("span", { textContent: notes.join(" · ") }));
   return row;
+}
+
+function copyButton(message) {
+  const button = iconButton("copy", "Copy message", async () => {
+    await copy(message.content);
+    button.replaceChildren(symbol("done"));
+    setTimeout(() => button.replaceChildren(symbol("copy")), 1500);
+  });
+  return button;
 }
 
 function arrows(message, branches, actions) {
