@@ -1,4 +1,4 @@
-"""Measure the gain of prompt lookup (bitnet_core.engine.speculative): python benchmarks/prompt_lookup.py [-d cpu]
+"""Measure the gain of prompt lookup (bitnet_core.engine.speculation): python benchmarks/prompt_lookup.py [-d cpu]
 [--synthetic 2b4t]
 
 Greedy texts are generated alternately with and without it; the output has their time, whether they are equal, and the
@@ -16,7 +16,8 @@ from typing import Any
 
 import bitnet_core
 from bitnet_core.engine.run.batch import ScheduledTokens
-from bitnet_core.engine.speculative import DRAFT_TOKENS, NgramDrafter
+from bitnet_core.engine.speculation.prompt_lookup import NgramIndex
+from bitnet_core.engine.speculative import DRAFT_TOKENS
 from bitnet_core.formats.synthetic import SyntheticSource
 
 PROMPTS = (
@@ -46,9 +47,9 @@ def texts(model: bitnet_core.Model) -> list[tuple[str, list[int], list[int]]]:
 def steps(prompt: list[int], text: list[int]) -> tuple[int, int]:
     """Return (verification steps, plain steps) for a text; a step whose draft is rejected still yields one token."""
     checking = plain = at = 0
-    lookup = NgramDrafter()
+    lookup = NgramIndex()
     while at < len(text):
-        drafted = lookup.draft([*prompt, *text[:at]])
+        drafted = lookup.following([*prompt, *text[:at]], DRAFT_TOKENS)
         right = 0
         while right < len(drafted) and at + right < len(text) and drafted[right] == text[at + right]:
             right += 1

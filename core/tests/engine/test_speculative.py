@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine.speculative import DRAFT_TOKENS, AcceptanceStats, NgramDrafter
+from bitnet_core.engine.speculation.prompt_lookup import NgramIndex
+from bitnet_core.engine.speculative import DRAFT_TOKENS, AcceptanceStats
 from bitnet_hal.device import DeviceInfo
 from bitnet_hal.errors import GpuError, UsageError
 from bitnet_hal.reference.device import NumpyDevice
@@ -37,9 +38,9 @@ def expected(tokens: list[int]) -> list[int]:
 @pytest.mark.parametrize("seed", range(20))
 def test_guesses_are_what_came_after_the_same_tokens_before(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    lookup, tokens = NgramDrafter(), draw.integers(0, 5, int(draw.integers(1, 20))).tolist()
+    lookup, tokens = NgramIndex(), draw.integers(0, 5, int(draw.integers(1, 20))).tolist()
     for _ in range(60):
-        assert lookup.draft(tokens) == expected(tokens)
+        assert lookup.following(tokens, DRAFT_TOKENS) == expected(tokens)
         tokens += draw.integers(0, 5, int(draw.integers(1, 4))).tolist()
 
 

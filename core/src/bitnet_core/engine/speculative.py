@@ -1,4 +1,4 @@
-"""Draft tokens by prompt lookup (n-gram speculation, Saxena 2023): the tokens that followed the last ones before.
+"""The gain of draft tokens: measure if verifying them saves time.
 
 One step computes the draft tokens together with the request's last token and accepts those that the model would have
 chosen. If a step of a few rows takes no longer than a step of one, accepted tokens are free.
@@ -6,12 +6,8 @@ chosen. If a step of a few rows takes no longer than a step of one, accepted tok
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 DRAFT_TOKENS = 4
 """Draft tokens that a step verifies beside the certain one."""
-_LENGTHS = (3, 2, 1)
-"""Lengths of the n-grams that are looked up, the longest first."""
 _FIRST_CHECKS = 6
 """Number of verifications before their gain is judged."""
 _WARM_UPS = 2
@@ -20,28 +16,6 @@ _LAST_CHECKS = 8
 """Number of verifications that the running means cover."""
 _AGAIN = 16
 """While drafting does not pay, one of this many drafts is verified nevertheless, as a probe."""
-
-
-class NgramDrafter:
-    """Index of the positions after each n-gram of a request's tokens, which may only grow."""
-
-    def __init__(self) -> None:
-        self._after: dict[tuple[int, ...], int] = {}
-        self._seen = 0
-
-    def draft(self, tokens: Sequence[int]) -> list[int]:
-        """Return DRAFT_TOKENS draft tokens; [] if the last tokens did not occur before."""
-        for end in range(self._seen, len(tokens)):
-            for length in _LENGTHS:
-                if end >= length:
-                    self._after[tuple(tokens[end - length : end])] = end
-        self._seen = len(tokens)
-        for length in _LENGTHS:
-            at = self._after.get(tuple(tokens[-length:]))
-            if at is not None and len(tokens) >= length:
-                found = list(tokens[at : at + DRAFT_TOKENS])
-                return (found * DRAFT_TOKENS)[:DRAFT_TOKENS]  # a repetition at the end is continued
-        return []
 
 
 class AcceptanceStats:

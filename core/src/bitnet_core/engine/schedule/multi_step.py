@@ -13,6 +13,8 @@ from bitnet_core.engine.sampling.sampler import not_a_number
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.step_count import StepCountPolicy
+from bitnet_core.engine.speculation.drafter import Drafter
+from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.engine.speculative import DRAFT_TOKENS, AcceptanceStats
 from bitnet_core.options.engine import AutoOnOff
 
@@ -26,6 +28,7 @@ class MultiStepScheduler:
     ) -> None:
         self.step_count = StepCountPolicy(stream_interval)
         self.prompt_lookup: AutoOnOff = "off"
+        self.drafter: Drafter = PromptLookup()
         self._admission = admission
         self._results = results
         self._counts = counts
@@ -102,7 +105,7 @@ class MultiStepScheduler:
             return []
         if min(self._admission.tokens_left(request), chunk) <= DRAFT_TOKENS:
             return []
-        draft = request.drafter.draft(request.tokens)
+        draft = self.drafter.propose({request: DRAFT_TOKENS}).get(request, [])
         wanted = draft and (self.prompt_lookup == "on" or self._acceptance.worthwhile(self.step_count.token_seconds))
         return draft if wanted else []
 
@@ -124,6 +127,7 @@ class MultiStepScheduler:
         self._acceptance.update(time.perf_counter() - began, len(tokens))
         self._counts["draft_tokens"] += len(draft)
         self._counts["accepted_tokens"] += accepted
+        self.drafter.committed(request, 0, len(draft), accepted)
         output = self._results.accept_tokens(request, len(tokens), tokens)
         error = rows[accepted].error
         if error is not None and request.finish_reason is None:
