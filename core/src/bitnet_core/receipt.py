@@ -83,7 +83,7 @@ def make_receipt(
 
 def engine_options(engine: Engine) -> Json:
     """Return the options of an engine that change tokens. The others (kv_cache_bytes, eviction, lm_head_int8,
-    prompt_lookup, ...) change only the speed."""
+    speculate, ...) change only the speed."""
     return {
         "kv_dtype": engine.options.kv_dtype,
         "activation_group_size": engine.config.activation_group_size,

@@ -55,6 +55,8 @@ class Request:
     admitted: float | None = None
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    draft_tokens: int = 0  # that were verified
+    accepted_tokens: int = 0  # draft tokens that the model chose too
     _block_hashes: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.multi_step import MultiStepScheduler, last_rows
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults, checkpoint_at
+from bitnet_core.engine.schedule.speculative import SpeculativeScheduler
 
 _SHARED_ROWS = 1024
 """Largest number of rows of a step that also decodes: decoding requests wait for the whole step."""
@@ -51,7 +52,8 @@ class Scheduler:
         self.running = self._admission.running
         self._results = StepResults(self._admission, self.counts, self.errors)
         self.seconds = self._results.seconds
-        self.multi_step = MultiStepScheduler(self._admission, self._results, self.counts, stream_interval)
+        self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
+        self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
 
     def attach(self, runner: Runner, blocks: BlockPool) -> None:
@@ -104,7 +106,22 @@ class Scheduler:
             if request.computed + 1 < len(request.tokens) or request.scored:
                 return self._mixed()
             greedy = greedy and request.greedy
-        return self.multi_step.step(self._runner, queued, self.chunk) if greedy else self._sampled()
+        if not queued and (done := self.speculative.step(self._runner)) is not None:
+            return done
+        return self._plain(queued, greedy)
+
+    def _plain(self, queued: int, greedy: bool) -> list[RequestOutput]:
+        """Decode without draft tokens."""
+        began = time.perf_counter()
+        if greedy:
+            most = max(1, self.speculative.until_next())
+            done = self.multi_step.step(self._runner, queued, most)
+        else:
+            done = self._sampled()
+        steps = max((len(output.tokens) for output in done), default=0)
+        if steps:
+            self.speculative.policy.stepped(len(done), (time.perf_counter() - began) / steps)
+        return done
 
     def _start_over(self) -> None:
         """Preempt every request of a recurrent model: a failed step may have advanced their states."""

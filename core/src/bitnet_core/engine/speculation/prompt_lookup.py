@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from bitnet_core.engine.request.request import Request
 
-_LENGTHS = (3, 2, 1)
+LENGTHS = (4, 3)
 """Lengths of the n-grams that are looked up, the longest first."""
 
 
@@ -21,11 +21,11 @@ class NgramIndex:
     def following(self, tokens: Sequence[int], count: int) -> list[int]:
         """Return `count` tokens that followed the last ones before; [] if these did not occur before."""
         for end in range(self._seen, len(tokens)):
-            for length in _LENGTHS:
+            for length in LENGTHS:
                 if end >= length:
                     self._after[tuple(tokens[end - length : end])] = end
         self._seen = len(tokens)
-        for length in _LENGTHS:
+        for length in LENGTHS:
             at = self._after.get(tuple(tokens[-length:]))
             if at is not None and len(tokens) >= length:
                 found = list(tokens[at : at + count])
