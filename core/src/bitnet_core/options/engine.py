@@ -90,8 +90,8 @@ class EngineOptions:
     speculate: Speculate = option(
         "auto",
         group=DEVICE,
-        help="Speculative decoding: verify several draft tokens in one step; texts are the same. lookup: drafts from the "
-        "text itself; draft: from a draft model; mtp: from the model's own head; auto: the best that there is. Needs a "
+        help="Speculative decoding: verify several draft tokens in one step; texts are the same. lookup: drafts from "
+        "the text itself; draft: from a draft model; mtp: from the model's own head; auto: the best one there is. Needs a "
         "device with the feature `batch-invariant` (cpu), or `deterministic`; is used while it saves time.",
     )
     deterministic: bool = option(

@@ -7,6 +7,7 @@ al. 2023). A failure while a token is chosen ends that request only.
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import AbstractContextManager
 
@@ -106,22 +107,18 @@ class Scheduler:
             if request.computed + 1 < len(request.tokens) or request.scored:
                 return self._mixed()
             greedy = greedy and request.greedy
+        if self.speculative.drafter is None:
+            return self._decode(queued, greedy, math.inf)
         if not queued and (done := self.speculative.step(self._runner)) is not None:
             return done
-        return self._plain(queued, greedy)
-
-    def _plain(self, queued: int, greedy: bool) -> list[RequestOutput]:
-        """Decode without draft tokens."""
         began = time.perf_counter()
-        if greedy:
-            most = max(1, self.speculative.until_next())
-            done = self.multi_step.step(self._runner, queued, most)
-        else:
-            done = self._sampled()
-        steps = max((len(output.tokens) for output in done), default=0)
-        if steps:
-            self.speculative.policy.stepped(len(done), (time.perf_counter() - began) / steps)
+        done = self._decode(queued, greedy, max(1, self.speculative.until_next()))
+        self.speculative.stepped(done, time.perf_counter() - began)
         return done
+
+    def _decode(self, queued: int, greedy: bool, most: float) -> list[RequestOutput]:
+        """Decode without draft tokens, at most `most` tokens of each request."""
+        return self.multi_step.step(self._runner, queued, most) if greedy else self._sampled()
 
     def _start_over(self) -> None:
         """Preempt every request of a recurrent model: a failed step may have advanced their states."""

@@ -24,8 +24,8 @@ from bitnet_core.engine.speculation.policy import DraftPolicy
 
 
 class SpeculativeScheduler:
-    """Schedules steps that verify draft tokens. drafter: None for no speculation. rows: largest number of rows of such
-    a step. policy: as of the drafter."""
+    """Schedules steps that verify draft tokens. drafter: None for no speculation, and no method is called then. rows:
+    largest number of rows of such a step. policy: as of the drafter."""
 
     def __init__(self, admission: Admission, results: StepResults, counts: dict[str, int]) -> None:
         self.drafter: Drafter | None = None
@@ -44,9 +44,13 @@ class SpeculativeScheduler:
 
     def until_next(self) -> float:
         """Number of tokens that the running requests may generate before one of them may have a draft."""
-        if self.drafter is None:
-            return float("inf")
         return self.policy.until_next(self._admission.running, self.rows)
+
+    def stepped(self, outputs: Sequence[RequestOutput], seconds: float) -> None:
+        """Take the duration of steps without draft tokens."""
+        steps = max((len(output.tokens) for output in outputs), default=0)
+        if steps:
+            self.policy.stepped(len(outputs), seconds / steps)
 
     def step(self, runner: Runner) -> list[RequestOutput] | None:
         """Verify draft tokens in one step with a row of every other running request; None if no draft seems worth

@@ -68,7 +68,7 @@ class DraftPolicy:
         for request in due:
             if chosen.get(request):
                 self._state(request).resume()
-        return chosen or self._probe(due, most, spare)
+        return chosen or self._probe(due, most)
 
     def _best(self, due: Sequence[Request], most: Mapping[Request, int], count: int, spare: int) -> dict[Request, int]:
         """Return the numbers of draft tokens that are expected to generate the most tokens per second; {} for none."""
@@ -100,13 +100,12 @@ class DraftPolicy:
                 gains.append((right**depth, depth, request))
         return sorted(gains, key=lambda gain: -gain[0])
 
-    def _probe(self, due: Sequence[Request], most: Mapping[Request, int], spare: int) -> dict[Request, int]:
-        """Pause the requests of a step for which no draft pays. Returns a few draft tokens of one whose pause is
-        over."""
+    def _probe(self, due: Sequence[Request], most: Mapping[Request, int]) -> dict[Request, int]:
+        """Pause the requests of a step for which no draft pays. Returns one draft token for one whose pause is over."""
         for request in due:
             state = self._state(request)
             if state.paused:
-                return {request: min(FIRST_DRAFT, most[request], spare)}
+                return {request: 1}
             if most[request] >= FIRST_DRAFT:  # not merely at its end
                 self._stop(request, state)
         return {}
