@@ -112,7 +112,10 @@ def make_engine(tiny: ModuleType) -> Iterator[MakeEngine]:
         **options: Any,
     ) -> Engine:
         source = tiny.TinySource(tiny.CONFIGS[style], seed)
-        engine = Engine(source, device or NumpyDevice(), EngineOptions(**options), reopen=reopen, drafter=drafter)
+        draft_model = (lambda: drafter) if drafter else None
+        engine = Engine(
+            source, device or NumpyDevice(), EngineOptions(**options), reopen=reopen, draft_model=draft_model
+        )
         made.append(engine)
         return engine
 

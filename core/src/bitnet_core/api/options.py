@@ -24,6 +24,8 @@ class LoadSettings(TypedDict, total=False):
     strict: bool | None
     mmap: bool
     fallback: bool
+    draft_model: str | None
+    draft_device: str | None
     kv_dtype: KvType
     activation_group_size: Literal[32, 128] | None
     context: int | None

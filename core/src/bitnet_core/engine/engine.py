@@ -7,7 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,9 @@ from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.sampler import Sampler
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
-from bitnet_core.engine.speculation.choice import drafter_of, refusal
+from bitnet_core.engine.speculation.choice import refusal, speculation_of
 from bitnet_core.engine.speculation.drafter import Drafter
+from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
@@ -69,8 +70,8 @@ class Engine:
     view its file.
 
     Threads may share an engine: every method that computes takes `lock`, and so must a caller who inspects a request
-    before a step. drafter: a draft model, which the engine then owns. speculation_off: the reason why draft tokens are
-    not used although the options allow them, "" if there is none.
+    before a step. draft_model: loads the draft model, which the engine then owns. speculation_off: the reason why
+    draft tokens are not used although the options allow them, "" if there is none.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Engine:
         *,
         reopen: Reopen | None = None,
         progress: Progress | None = None,
-        drafter: Drafter | None = None,
+        draft_model: Callable[[], Drafter] | None = None,
     ) -> None:
         self.source = source
         self.options = options or EngineOptions()
@@ -97,18 +98,18 @@ class Engine:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
-        self._drafter = drafter_of(self.options, drafter)
-        self._asked = drafter is not None or self.options.speculate not in ("auto", "off")
+        self.speculation = speculation_of(self.options, draft_model is not None)
+        self._asked = draft_model is not None or self.options.speculate not in ("auto", "off")
+        self._drafter: Drafter | None = None
         self.speculation_off = ""
         reason = refusal(self.options, self.config, device.info)
         if reason and self._asked:
-            raise UsageError(f"{self._speculation_name} is asked for, but {reason}")
+            raise UsageError(f"speculation ({self.speculation}) is asked for, but {reason}")
         self._use(device)
         self._guarded(self._ready)
-
-    @property
-    def _speculation_name(self) -> str:
-        return f"speculation ({self._drafter.kind})" if self._drafter else "speculation"
+        if self.speculation != "off":
+            self._drafter = draft_model() if draft_model else PromptLookup()
+            self._speculate()
 
     @property
     def device(self) -> Device:
@@ -243,6 +244,20 @@ class Engine:
             "evictions": counts["evictions"] + pool.evictions,
         }
 
+    def speculation_figures(self) -> dict[str, Any]:
+        """Return the kind of speculation, the reason why it is off ("" if it is not), the numbers of verified and of
+        accepted draft tokens, and the seconds of steps by rows."""
+        counts = self.scheduler.counts
+        policy = self.scheduler.speculative.policy
+        return {
+            "kind": self.speculation,
+            "off": self.speculation_off,
+            "draft_tokens": counts["draft_tokens"],
+            "accepted_tokens": counts["accepted_tokens"],
+            "acceptance": counts["accepted_tokens"] / max(1, counts["draft_tokens"]),
+            "step_seconds": policy.step_seconds,
+        }
+
     def memory_plan(self) -> DeviceMemoryPlan:
         """Return the device memory that the engine needs with its present settings."""
         return plan_memory(
@@ -255,6 +270,10 @@ class Engine:
     def cache(self) -> KVCache:
         """Return the KV cache on the device in use; the caller must hold `lock`."""
         return self._ready().cache
+
+    def runner(self) -> Runner:
+        """Return the runner on the device in use; the caller must hold `lock`, or be the only user of the engine."""
+        return self._ready()
 
     def cached_blocks(self) -> list[tuple[bytes, int]]:
         """Return hash and number of every full block of the cache; the caller must hold `lock`."""
@@ -300,13 +319,13 @@ class Engine:
 
     def _speculate(self) -> None:
         """Use the drafter if the device can verify its tokens, in as many rows as it keeps batch-invariant."""
-        if self._drafter is None:
+        if self.speculation == "off":
             return
         info = self.device.info
         reason = refusal(self.options, self.config, info)
         if reason and reason != self.speculation_off:
             level = logging.WARNING if self._asked else logging.INFO
-            log.log(level, "%s is off: %s", self._speculation_name, reason)
+            log.log(level, "speculation (%s) is off: %s", self.speculation, reason)
         self.speculation_off = reason
         rows = invariant_rows(self.config, info, group_scales=self.weights.has_group_scales)
         rows = min(rows, self.scheduler.chunk, max(self.sequences, FEW_ROWS))

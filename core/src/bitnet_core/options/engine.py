@@ -91,8 +91,8 @@ class EngineOptions:
         "auto",
         group=DEVICE,
         help="Speculative decoding: verify several draft tokens in one step; texts are the same. lookup: drafts from "
-        "the text itself; draft: from a draft model; mtp: from the model's own head; auto: the best one there is. Needs a "
-        "device with the feature `batch-invariant` (cpu), or `deterministic`; is used while it saves time.",
+        "the text itself; draft: from a draft model; mtp: from the model's own head; auto: the best there is. Used "
+        "while it saves time, on devices with the feature `batch-invariant` (cpu) or with `deterministic`.",
     )
     deterministic: bool = option(
         False,

@@ -54,7 +54,7 @@ class Bench:
                 text.tokens.append(0)
             self.policy.stepped(len(self.texts), self.cost(rows))
             return
-        self.policy.drafted_for(limits, dict.fromkeys(limits, [0]), 0.0)
+        self.policy.drafted_for(limits, {text: [0] for text in limits}, 0.0)
         results = {}
         for text, right in zip(self.texts, self.right, strict=True):
             wrong = self.random.random(limits.get(text, 0)) >= right

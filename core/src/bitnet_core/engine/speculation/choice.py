@@ -1,32 +1,32 @@
-"""The choice of a drafter by the options, the model and the device."""
+"""The choice of a kind of speculation by the options, the model and the device."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from bitnet_hal.device import DeviceInfo
 from bitnet_hal.errors import UsageError
 
-from bitnet_core.engine.speculation.drafter import Drafter
-from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.kernels import invariant_rows
 
+Speculation = Literal["off", "lookup", "mtp", "draft"]
 
-def drafter_of(options: EngineOptions, given: Drafter | None) -> Drafter | None:
-    """Return the drafter of the option `speculate`, None for "off". given: the draft model, if there is one.
 
-    Raises UsageError if the option needs what is not there, or leaves the draft model unused.
-    """
+def speculation_of(options: EngineOptions, has_draft_model: bool) -> Speculation:
+    """Return the kind of speculation that the option `speculate` asks for. Raises UsageError if it needs what is not
+    there, or leaves the draft model unused."""
     kind = options.speculate
-    if given is not None and kind not in ("auto", "draft"):
+    if has_draft_model and kind not in ("auto", "draft"):
         raise UsageError(f'a draft model is given, but speculate is "{kind}": use auto or draft, or no draft model')
-    if kind == "draft" and given is None:
+    if kind == "draft" and not has_draft_model:
         raise UsageError('speculate is "draft", but there is no draft model: name one with draft_model (--draft-model)')
     if kind == "mtp":
         raise UsageError('speculate is "mtp", but this version reads no MTP heads: use lookup or draft')
-    if kind == "off":
-        return None
-    return given or PromptLookup()
+    if kind == "auto":
+        return "draft" if has_draft_model else "lookup"
+    return kind
 
 
 def refusal(options: EngineOptions, config: ModelConfig, info: DeviceInfo) -> str:
