@@ -7,7 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,8 @@ from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.sampler import Sampler
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
-from bitnet_core.engine.speculation.choice import refusal, speculation_of
+from bitnet_core.engine.speculation.choice import Speculation
 from bitnet_core.engine.speculation.drafter import Drafter
-from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
@@ -70,8 +69,7 @@ class Engine:
     view its file.
 
     Threads may share an engine: every method that computes takes `lock`, and so must a caller who inspects a request
-    before a step. draft_model: loads the draft model, which the engine then owns. speculation_off: the reason why
-    draft tokens are not used although the options allow them, "" if there is none.
+    before a step. draft_model: loads the draft model, which the engine then owns.
     """
 
     def __init__(
@@ -98,18 +96,12 @@ class Engine:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
-        self.speculation = speculation_of(self.options, draft_model is not None)
-        self._asked = draft_model is not None or self.options.speculate not in ("auto", "off")
-        self._drafter: Drafter | None = None
-        self.speculation_off = ""
-        reason = refusal(self.options, self.config, device.info)
-        if reason and self._asked:
-            raise UsageError(f"speculation ({self.speculation}) is asked for, but {reason}")
+        self.speculation = Speculation(self.options, self.config, draft_model)
+        self.speculation.check(device.info)
         self._use(device)
         self._guarded(self._ready)
-        if self.speculation != "off":
-            self._drafter = draft_model() if draft_model else PromptLookup()
-            self._speculate()
+        self.speculation.load()
+        self._speculate()
 
     @property
     def device(self) -> Device:
@@ -244,20 +236,6 @@ class Engine:
             "evictions": counts["evictions"] + pool.evictions,
         }
 
-    def speculation_figures(self) -> dict[str, Any]:
-        """Return the kind of speculation, the reason why it is off ("" if it is not), the numbers of verified and of
-        accepted draft tokens, and the seconds of steps by rows."""
-        counts = self.scheduler.counts
-        policy = self.scheduler.speculative.policy
-        return {
-            "kind": self.speculation,
-            "off": self.speculation_off,
-            "draft_tokens": counts["draft_tokens"],
-            "accepted_tokens": counts["accepted_tokens"],
-            "acceptance": counts["accepted_tokens"] / max(1, counts["draft_tokens"]),
-            "step_seconds": policy.step_seconds,
-        }
-
     def memory_plan(self) -> DeviceMemoryPlan:
         """Return the device memory that the engine needs with its present settings."""
         return plan_memory(
@@ -293,8 +271,7 @@ class Engine:
     def close(self) -> None:
         """Free everything and close the device; may be called twice."""
         with self.lock:
-            if self._drafter is not None:
-                self._drafter.close()
+            self.speculation.close()
             self.free()
             self.device.close()
 
@@ -318,19 +295,11 @@ class Engine:
             self.worker.sequences = self.sequences
 
     def _speculate(self) -> None:
-        """Use the drafter if the device can verify its tokens, in as many rows as it keeps batch-invariant."""
-        if self.speculation == "off":
-            return
-        info = self.device.info
-        reason = refusal(self.options, self.config, info)
-        if reason and reason != self.speculation_off:
-            level = logging.WARNING if self._asked else logging.INFO
-            log.log(level, "speculation (%s) is off: %s", self.speculation, reason)
-        self.speculation_off = reason
-        rows = invariant_rows(self.config, info, group_scales=self.weights.has_group_scales)
+        """Use the drafter, in as many rows as the device keeps batch-invariant."""
+        rows = self.speculation.rows(self.device.info, group_scales=self.weights.has_group_scales)
         rows = min(rows, self.scheduler.chunk, max(self.sequences, FEW_ROWS))
-        self.worker.verify_rows = 0 if reason else rows
-        self.scheduler.speculative.use(None if reason else self._drafter, self.worker.verify_rows)
+        self.worker.verify_rows = rows
+        self.scheduler.speculative.use(self.speculation.drafter if rows else None, rows)
 
     def _ready(self) -> Runner:
         """Return the runner; creates it and loads the weights if needed."""
