@@ -99,12 +99,23 @@ MakeEngine = Callable[..., Engine]
 
 @pytest.fixture
 def make_engine(tiny: ModuleType) -> Iterator[MakeEngine]:
-    """make_engine(style="offline", seed=0, device=None, **options): an engine on a tiny model, closed afterwards."""
+    """make_engine(style="offline", seed=0, device=None, reopen=None, drafter=None, **options): an engine on a tiny
+    model, closed afterwards."""
     made: list[Engine] = []
 
-    def make(style: str = "offline", seed: int = 0, device: Any = None, reopen: Any = None, **options: Any) -> Engine:
+    def make(
+        style: str = "offline",
+        seed: int = 0,
+        device: Any = None,
+        reopen: Any = None,
+        drafter: Any = None,
+        **options: Any,
+    ) -> Engine:
         source = tiny.TinySource(tiny.CONFIGS[style], seed)
-        engine = Engine(source, device or NumpyDevice(), EngineOptions(**options), reopen=reopen)
+        draft_model = (lambda: drafter) if drafter else None
+        engine = Engine(
+            source, device or NumpyDevice(), EngineOptions(**options), reopen=reopen, draft_model=draft_model
+        )
         made.append(engine)
         return engine
 

@@ -32,6 +32,7 @@ def receipt_of(summary: BackendStartupSummary | None = None, **changes: Any) -> 
         "decode_seconds": 0.5,
         "engine": {"kv_dtype": "f16", "activation_group_size": 32, "context": 512, "prefill_chunk": 256},
         "sampling": {"temperature": 0.0, "seed": None, "stop": ("\n",)},
+        "speculation": {"kind": "lookup", "draft_tokens": 4, "accepted_tokens": 3},
     }
     return make_receipt(**{**fields, **changes})
 
@@ -93,12 +94,14 @@ def test_write_and_verify(tmp_path: Path, bitnet) -> None:
     assert "verifies" in result.out
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 def test_an_older_receipt_verifies_and_is_said_to_be_one(tmp_path: Path, bitnet, version: int) -> None:
     from bitnet_core.receipt import _content_sha256
 
     receipt = receipt_of()
-    del receipt["startup"]["fallback"]
+    del receipt["speculation"]
+    if version < 4:
+        del receipt["startup"]["fallback"]
     if version == 2:
         del receipt["engine"]
     receipt["schema_version"] = version
@@ -143,10 +146,13 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
         (lambda r: r["tokens"].update(prompt="5"), "tokens.prompt has the wrong type"),
         (lambda r: r["tokens"].update(prompt=True), "tokens.prompt has the wrong type"),
         (lambda r: r.update(model=[]), "model is not an object"),
-        (lambda r: r.update(schema_version=1), "schema version 1 is not supported; this version reads 2 to 4"),
-        (lambda r: r.update(schema_version=5), "schema version 5 is not supported; this version reads 2 to 4"),
-        (lambda r: r.update(schema_version=[]), "schema version [] is not supported; this version reads 2 to 4"),
-        (lambda r: r.update(schema_version=2), "engine is unknown"),
+        (lambda r: r.update(schema_version=1), "schema version 1 is not supported; this version reads 2 to 5"),
+        (lambda r: r.update(schema_version=6), "schema version 6 is not supported; this version reads 2 to 5"),
+        (lambda r: r.update(schema_version=[]), "schema version [] is not supported; this version reads 2 to 5"),
+        (lambda r: r.update(schema_version=2), "is unknown"),
+        (lambda r: r.update(schema_version=4), "speculation is unknown"),
+        (lambda r: r["speculation"].update(accepted_tokens=5), "more draft tokens were accepted"),
+        (lambda r: r["speculation"].update(draft_tokens=-1), "not a natural number"),
         (lambda r: r.pop("engine"), "engine is missing"),
         (lambda r: r["engine"].pop("activation_group_size"), "engine.activation_group_size is missing"),
         (lambda r: r.update(compute_path="mock"), "imply 'real'"),

@@ -28,8 +28,8 @@ from bitnet_core.version import core_version
 if TYPE_CHECKING:
     from bitnet_core.engine.engine import Engine
 
-SCHEMA_VERSION = 4
-OLDEST_READ = 2  # the schema without "engine"; 3 is without "startup.fallback"
+SCHEMA_VERSION = 5
+OLDEST_READ = 2  # the schema without "engine"; 3 is without "startup.fallback", 4 without "speculation"
 _SECRET = frozenset({"BITNET_API_KEY"})
 MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
 
@@ -49,12 +49,13 @@ def make_receipt(
     decode_seconds: float,
     engine: Mapping[str, Any],
     sampling: Mapping[str, Any],
+    speculation: Mapping[str, Any],
 ) -> Json:
     """Build the receipt of one generation.
 
     model: name, sha256 and format. kernels: launches of this process by device and catalogue name, as counted at their
     dispatch. moved_bytes_per_token: copied between host and device. engine and sampling: all options in force that
-    change the tokens (see `engine_options`). Times are seconds.
+    change the tokens (see `engine_options`). speculation: kind, and numbers of draft tokens. Times are seconds.
     """
     receipt: Json = {
         "schema_version": SCHEMA_VERSION,
@@ -74,6 +75,7 @@ def make_receipt(
         "seconds": {"prefill": round(prefill_seconds, 6), "decode": round(decode_seconds, 6)},
         "engine": dict(engine),
         "sampling": dict(sampling),
+        "speculation": dict(speculation),
         "output": {"tokens_sha256": tokens_sha256(tokens), "finish_reason": finish_reason},
         "environment": _overrides(),
     }
@@ -83,7 +85,7 @@ def make_receipt(
 
 def engine_options(engine: Engine) -> Json:
     """Return the options of an engine that change tokens. The others (kv_cache_bytes, eviction, lm_head_int8,
-    prompt_lookup, ...) change only the speed."""
+    speculate, ...) change only the speed."""
     return {
         "kv_dtype": engine.options.kv_dtype,
         "activation_group_size": engine.config.activation_group_size,
@@ -189,6 +191,7 @@ _SCHEMA: Json = {
     "seconds": {"prefill": _NUMBER, "decode": _NUMBER},
     "engine": {"kv_dtype": str, "activation_group_size": int, "context": int, "prefill_chunk": int},
     "sampling": dict,
+    "speculation": {"kind": str, "draft_tokens": int, "accepted_tokens": int},
     "output": {"tokens_sha256": str, "finish_reason": str},
     "environment": dict,
     "content_sha256": str,
@@ -200,6 +203,8 @@ def _schema(version: int) -> Json:
     schema = dict(_SCHEMA)
     if version < 3:
         del schema["engine"]
+    if version < 5:
+        del schema["speculation"]
     if version < 4:
         schema["startup"] = {name: kind for name, kind in schema["startup"].items() if name != "fallback"}
     return schema
@@ -236,7 +241,8 @@ def _contradiction(receipt: Json) -> str:
     if not all(isinstance(launches, dict) for launches in receipt["kernels"].values()):
         return "the launches of a device are not an object"
     launched = [count for launches in receipt["kernels"].values() for count in launches.values()]
-    counts = [*receipt["tokens"].values(), *launched]
+    drafted = {"draft_tokens": 0, "accepted_tokens": 0} | receipt.get("speculation", {})
+    counts = [*receipt["tokens"].values(), *launched, drafted["draft_tokens"], drafted["accepted_tokens"]]
     digests = [receipt["model"]["sha256"], receipt["output"]["tokens_sha256"]]
     if path != expected:
         return f"compute_path is '{path}', but its device and startup imply '{expected}'"
@@ -250,6 +256,8 @@ def _contradiction(receipt: Json) -> str:
         return "startup.line does not match the other fields of startup"
     if any(type(count) is not int or count < 0 for count in counts):
         return "a count is not a natural number"
+    if drafted["accepted_tokens"] > drafted["draft_tokens"]:
+        return "more draft tokens were accepted than there were"
     if any(seconds < 0 for seconds in receipt["seconds"].values()):
         return "a time is negative"
     if receipt["tokens"]["generated"] and not sum(launched):

@@ -199,6 +199,10 @@ class MatcherConstraint:
         self._check()
         return not self._matcher.is_stopped()
 
+    def copy(self) -> MatcherConstraint:
+        """Return an independent constraint in the same state."""
+        return MatcherConstraint(self._matcher.deep_copy())
+
     def _check(self) -> None:
         if self._matcher.is_error():
             raise UsageError(f"the grammar cannot continue: {self._matcher.get_error().strip()[:500]}")

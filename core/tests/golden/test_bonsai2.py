@@ -253,7 +253,7 @@ def test_a_step_that_failed_is_no_part_of_the_text(
 
 def test_what_would_have_to_go_back_is_refused(source: ModelSource, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be rolled back"):
-        Engine(source, NumpyDevice(), EngineOptions(prompt_lookup="on"))
+        Engine(source, NumpyDevice(), EngineOptions(speculate="lookup"))
     engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=1))
     for action in (save_state, load_state):
         with pytest.raises(UsageError, match="cannot be saved or loaded"):

@@ -75,7 +75,7 @@ def bitnet(path: str, threads: int, lm_head_int8: Literal["on", "off"] = "off") 
         context=CONTEXT,
         layout="A" if "i2s" in path else None,
         lm_head_int8=lm_head_int8,
-        prompt_lookup="off",
+        speculate="off",
     )
     if model.device.info.backend != "cpu":
         sys.exit("bitnet-cpu is not installed: 'cpu' is the numpy device")

@@ -49,8 +49,8 @@ def test_guessed_texts_are_those_without_guesses(path: str, monkeypatch: pytest.
         pytest.skip(f"this CPU, or its operating system, does not run {path}")
     monkeypatch.setenv("BITNET_CPU_KERNEL", path)
     with (
-        bitnet_core.load("stories", "cpu", prompt_lookup="off", stream_interval=1e-4) as plain,
-        bitnet_core.load("stories", "cpu", prompt_lookup="on", stream_interval=1e-4) as looking,
+        bitnet_core.load("stories", "cpu", speculate="off", stream_interval=1e-4) as plain,
+        bitnet_core.load("stories", "cpu", speculate="lookup", stream_interval=1e-4) as looking,
     ):
         for story in golden_stories():
             prompt = [*story.prompt_ids, *story.ids, *story.prompt_ids]

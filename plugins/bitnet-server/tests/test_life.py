@@ -283,6 +283,7 @@ def test_every_figure_of_the_statistics_is_exported(serve: Any) -> None:
         "prefix_queries": "prefix_cache_queries_total",
         "prefix_hits": "prefix_cache_hits_total",
         "preemptions": "num_preemptions_total",
+        "draft_steps": "spec_decode_num_drafts_total",
         "draft_tokens": "spec_decode_num_draft_tokens_total",
         "accepted_tokens": "spec_decode_num_accepted_tokens_total",
     }
@@ -298,6 +299,8 @@ def test_every_figure_of_the_statistics_is_exported(serve: Any) -> None:
     exported = dict(re.findall(r"^bitnet:(\w+)\{model_name=\"[^\"]*\"\} (\S+)$", text, re.MULTILINE))
     for name in figures.keys() - derived:
         assert float(exported[names.get(name, f"{name}_total")]) == figures[name], name
+    drafted = float(counts["draft_tokens"])
+    assert f'bitnet:speculation_draft_tokens_total{{kind="lookup",model_name="stories"}} {drafted}' in text
     launches = sum(stats["kernel_launches"].values())
     assert f'bitnet:kernel_launches_total{{device="numpy:0",model_name="stories"}} {float(launches)}' in text
 

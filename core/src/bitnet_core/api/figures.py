@@ -25,6 +25,7 @@ def stats_of(engine: Engine, summary: BackendStartupSummary) -> dict[str, Any]:
         "host": host_memory(),
         **engine.figures(),
         **engine.averages(),
+        "speculation": engine.speculation.figures(engine.scheduler.counts),
         "fallbacks": [{"device": info.request, "reason": reason} for info, reason in summary.skipped],
         "gpu_share": _gpu_launches(by_device, summary) / max(1, engine.kernel_launches.total()),
         "error_counts": dict(errors.counts),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Unpack
@@ -17,6 +18,7 @@ from bitnet_hal.environment import strict_mode
 from bitnet_hal.errors import DEVICE_FAILURES, GpuError, OutOfMemoryError, UsageError
 
 from bitnet_core.api.arguments import check, check_model, check_options
+from bitnet_core.api.drafting import Draft
 from bitnet_core.api.model import Model
 from bitnet_core.api.options import LoadSettings
 from bitnet_core.engine.engine import Engine
@@ -24,6 +26,7 @@ from bitnet_core.engine.perplexity import token_losses
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout
 from bitnet_core.formats.open import open_model
+from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.hub import local
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
@@ -38,6 +41,9 @@ log = logging.getLogger(__name__)
 
 SHIPPED = "stories"
 """Name of the small model that ships with the package."""
+
+SYNTHETIC = "synthetic:"
+"""Beginning of the name of a shape with random weights."""
 
 
 def load(
@@ -63,16 +69,32 @@ def load(
     progress = given.pop("progress", None)
     engine = EngineOptions(**given)
     strict = strict_mode() if loading.strict is None else loading.strict
-    with device if isinstance(device, Opening) else Opening(device, loading.fallback) as opening:
+    with (
+        device if isinstance(device, Opening) else Opening(device, loading.fallback) as opening,
+        ExitStack() as files_opened,
+    ):
         source = open_source(model, loading.layout, strict, loading.mmap)
-        try:
-            return _on_a_device(source, opening, engine, progress)
-        except BaseException:
-            source.close()
-            raise
+        files_opened.callback(source.close)
+        draft = _draft(loading, strict)
+        if draft is not None:
+            files_opened.callback(draft.source.close)
+        loaded = _on_a_device(source, opening, engine, progress, draft)
+        files_opened.pop_all()  # the model closes them
+        return loaded
 
 
-def _on_a_device(source: ModelSource, opening: Opening, options: EngineOptions, progress: Progress | None) -> Model:
+def _draft(loading: LoadOptions, strict: bool) -> Draft | None:
+    """Open the draft model of the options."""
+    if loading.draft_model is not None:
+        return Draft(open_source(loading.draft_model, None, strict, loading.mmap), loading.draft_device)
+    if loading.draft_device is not None:
+        raise UsageError("draft_device is given, but no draft_model")
+    return None
+
+
+def _on_a_device(
+    source: ModelSource, opening: Opening, options: EngineOptions, progress: Progress | None, draft: Draft | None
+) -> Model:
     """Load the model onto the first device that can hold it, while a thread reads the vocabulary. An error of the
     tokenizer takes precedence over a device's."""
     with ThreadPoolExecutor(1) as pool:
@@ -81,7 +103,7 @@ def _on_a_device(source: ModelSource, opening: Opening, options: EngineOptions, 
             placed = opening.result()
             while True:
                 try:
-                    return _placed(source, reading, *placed, options, progress)
+                    return _placed(source, reading, *placed, options, progress, draft)
                 except (OutOfMemoryError, *DEVICE_FAILURES) as exc:
                     following = open_next(placed[1], exc)
                     if following is None:
@@ -102,6 +124,8 @@ def open_source(
     if isinstance(model, str):
         if not model:
             raise UsageError("the model's name is empty: name a file, a folder or hf:OWNER/REPO, or pass None")
+        if model.startswith(SYNTHETIC):
+            return SyntheticSource(model.removeprefix(SYNTHETIC))
         model = local(model, log.info)
     if model is None or (model == SHIPPED and not Path(model).exists()):
         return open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")), strict=strict)
@@ -115,11 +139,17 @@ def _placed(
     summary: BackendStartupSummary,
     options: EngineOptions,
     progress: Progress | None,
+    draft: Draft | None,
 ) -> Model:
     """Load the model onto a device; closes the device if that fails."""
     try:
         decide_layout(source, lambda _: _self_test(source, tokenizer.result(), device))
-        return Model(source, tokenizer, device, summary, options, progress)
+        if draft is None:
+            return Model(source, tokenizer, device, summary, options, progress)
+        draft.check(tokenizer.result, source.config)
+        context = options.context_of(source.config)
+        draft_model = partial(draft.load, device.info.request, context, options.max_sequences)
+        return Model(source, tokenizer, device, summary, options, progress, draft_model)
     except BaseException:
         with suppress(GpuError):  # report the first error
             device.close()

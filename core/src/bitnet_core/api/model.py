@@ -36,6 +36,7 @@ from bitnet_core.engine.perplexity import perplexity
 from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.engine.sampling.constraint import Constraint, Mask
 from bitnet_core.engine.sampling.defaults import sampling_defaults
+from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.worker import closed
 from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
@@ -59,6 +60,7 @@ class Model:
         summary: BackendStartupSummary,
         options: EngineOptions,
         progress: Progress | None = None,
+        draft_model: Callable[[], Drafter] | None = None,
     ) -> None:
         self.source = source
         self.summary = summary
@@ -66,7 +68,7 @@ class Model:
         self.defaults = sampling_defaults(source)
         self._template: ChatTemplate | None = None
         self._grammars: Grammars | None = None
-        self._engine = Engine(source, device, options, reopen=self._reopen, progress=progress)
+        self._engine = Engine(source, device, options, reopen=self._reopen, progress=progress, draft_model=draft_model)
         self.tokenizer = tokenizer.result() if isinstance(tokenizer, Future) else tokenizer
         self._closed = False
         self._threads: ThreadPoolExecutor | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from bitnet_core.options.engine import AutoOnOff, Eviction, KvType, MemoryPoolConfig
+from bitnet_core.options.engine import AutoOnOff, Eviction, KvType, MemoryPoolConfig, Speculate
 from bitnet_core.options.loading import Layout
 from bitnet_core.progress import Progress
 
@@ -24,6 +24,8 @@ class LoadSettings(TypedDict, total=False):
     strict: bool | None
     mmap: bool
     fallback: bool
+    draft_model: str | None
+    draft_device: str | None
     kv_dtype: KvType
     activation_group_size: Literal[32, 128] | None
     context: int | None
@@ -32,7 +34,7 @@ class LoadSettings(TypedDict, total=False):
     eviction: Eviction
     prefill_chunk: int
     lm_head_int8: AutoOnOff
-    prompt_lookup: AutoOnOff
+    speculate: Speculate
     deterministic: bool
     stream_interval: float
     pool: MemoryPoolConfig

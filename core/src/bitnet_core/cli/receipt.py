@@ -32,6 +32,8 @@ def verify(
         f"path {receipt['compute_path']}, {receipt['tokens']['generated']} tokens, {receipt['time']}\n"
     )
     lacks = [] if "fallback" in receipt["startup"] else ["whether fallback was allowed"]
+    if "speculation" not in receipt:
+        lacks.append("draft tokens")
     if "engine" not in receipt:
         lacks += ["the cache's type", "the activation scales", "the context", "chat or schema"]
     if lacks:

@@ -268,6 +268,11 @@ def _write_receipt(path: Path, force: bool, model: Model, result: Generation, as
         decode_seconds=result.decode_seconds,
         engine=engine_options(model.engine),
         sampling={**asked, "seed": result.seed},
+        speculation={
+            "kind": model.engine.speculation.kind,
+            "draft_tokens": result.draft_tokens,
+            "accepted_tokens": result.accepted_tokens,
+        },
     )
     write_receipt(receipt, path, [model.source.path], force=force)
     note(f"receipt: {path}")

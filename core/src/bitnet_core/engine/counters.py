@@ -9,8 +9,10 @@ COUNTERS: dict[str, str] = {
     "prefix_queries": "Tokens of prompts looked up in the prefix cache.",
     "prefix_hits": "Tokens of prompts found in the prefix cache.",
     "preemptions": "Preemptions: requests whose cache blocks were given to others.",
-    "draft_tokens": "Draft tokens that prompt lookup proposed.",
+    "draft_steps": "Steps that verified draft tokens.",
+    "draft_tokens": "Draft tokens that were verified.",
     "accepted_tokens": "Draft tokens that were accepted.",
+    "draft_stops": "Requests whose draft tokens did not pay.",
     "evictions": "Blocks of the prefix cache that were given to others.",
 }
 """Help text of each number that only rises, by name."""

@@ -11,11 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import ANY_ROWS, Device, DeviceInfo
+from bitnet_hal.device import ANY_ROWS, Device
 from bitnet_hal.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.launcher import RecordedLaunches
 from bitnet_hal.rounding import ceil_div
+from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.capacity import concurrency, widest_chunk
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
@@ -28,7 +29,8 @@ from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.sampler import Sampler
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
-from bitnet_core.engine.speculative import DRAFT_TOKENS
+from bitnet_core.engine.speculation.choice import Speculation
+from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
@@ -67,7 +69,7 @@ class Engine:
     view its file.
 
     Threads may share an engine: every method that computes takes `lock`, and so must a caller who inspects a request
-    before a step.
+    before a step. draft_model: loads the draft model, which the engine then owns.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Engine:
         *,
         reopen: Reopen | None = None,
         progress: Progress | None = None,
+        draft_model: Callable[[], Drafter] | None = None,
     ) -> None:
         self.source = source
         self.options = options or EngineOptions()
@@ -93,28 +96,12 @@ class Engine:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
-        if self.options.prompt_lookup == "on":
-            self._check_prompt_lookup(device)
+        self.speculation = Speculation(self.options, self.config, draft_model)
+        self.speculation.check(device.info)
         self._use(device)
         self._guarded(self._ready)
-
-    def _check_prompt_lookup(self, device: Device) -> None:
-        if self.config.delta:
-            raise UsageError(
-                'prompt_lookup is "on", but the delta nets of this model keep states, which cannot be rolled back when '
-                "a draft token is rejected"
-            )
-        if not self._can_verify(device.info):
-            raise UsageError(
-                f'prompt_lookup is "on", but {device.info.request} is not batch-invariant: the result of a row depends '
-                "on the number of rows; with the option deterministic it does not on most devices"
-            )
-
-    def _can_verify(self, info: DeviceInfo) -> bool:
-        """Return True if draft tokens verified in one step are those of single steps on the device."""
-        if self.config.delta is not None or not (self.options.deterministic or "batch-invariant" in info.features):
-            return False
-        return invariant_rows(self.config, info, group_scales=True) > DRAFT_TOKENS
+        self.speculation.load()
+        self._speculate()
 
     @property
     def device(self) -> Device:
@@ -254,13 +241,17 @@ class Engine:
         return plan_memory(
             self.source,
             kv_cache=self.worker.cache_bytes,
-            sequences=self.sequences,
+            sequences=max(self.sequences, self.worker.verify_rows),
             chunk=self.scheduler.chunk,
         )
 
     def cache(self) -> KVCache:
         """Return the KV cache on the device in use; the caller must hold `lock`."""
         return self._ready().cache
+
+    def runner(self) -> Runner:
+        """Return the runner on the device in use; the caller must hold `lock`, or be the only user of the engine."""
+        return self._ready()
 
     def cached_blocks(self) -> list[tuple[bytes, int]]:
         """Return hash and number of every full block of the cache; the caller must hold `lock`."""
@@ -280,6 +271,7 @@ class Engine:
     def close(self) -> None:
         """Free everything and close the device; may be called twice."""
         with self.lock:
+            self.speculation.close()
             self.free()
             self.device.close()
 
@@ -288,8 +280,7 @@ class Engine:
         self.sequences, checkpoints = concurrency(
             self.options, self.source, device, self.sequences, self.scheduler.chunk
         )
-        checkable = self._can_verify(device.info)
-        self.scheduler.multi_step.prompt_lookup = self.options.prompt_lookup if checkable else "off"
+        self.scheduler.speculative.use(None, 0)
         self.worker = Worker(self.source, device, self.options, self.scheduler, self.sequences, checkpoints)
 
     def _limit_rows(self) -> None:
@@ -303,6 +294,13 @@ class Engine:
             self.sequences = min(self.sequences, rows)
             self.worker.sequences = self.sequences
 
+    def _speculate(self) -> None:
+        """Use the drafter, in as many rows as the device keeps batch-invariant."""
+        rows = self.speculation.rows(self.device.info, group_scales=self.weights.has_group_scales)
+        rows = min(rows, self.scheduler.chunk, max(self.sequences, FEW_ROWS))
+        self.worker.verify_rows = rows
+        self.scheduler.speculative.use(self.speculation.drafter if rows else None, rows)
+
     def _ready(self) -> Runner:
         """Return the runner; creates it and loads the weights if needed."""
         if self._freed:
@@ -310,6 +308,8 @@ class Engine:
         self.worker.load(self._progress)
         if self.options.deterministic:
             self._limit_rows()
+        if not self.worker.ready:
+            self._speculate()
         return self.worker.runner()
 
     def _step(self) -> list[RequestOutput]:

@@ -43,6 +43,7 @@ class Generation:
     finish_reason: "stop" (a stop token or string), "length" (max_tokens or the context), "cancelled", "error" (only if
     it was closed after one). prefill_seconds: duration of the steps up to the first token; decode_seconds: of those
     after it. cached_tokens: prompt tokens taken from the prefix cache. scores: of each token, if logprobs are on.
+    draft_tokens, accepted_tokens: draft tokens that were verified, and those that were right.
     """
 
     text: str
@@ -55,6 +56,8 @@ class Generation:
     seed: int
     scores: tuple[TokenScore, ...] = ()
     reasoning: str = ""
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class StopFilter:
@@ -188,6 +191,8 @@ class OutputProcessor:
             seed=request.sampler.seed,
             scores=tuple(request.sampler.scores[: self._seen]),
             reasoning="".join(self._reasoning_text).rstrip("\n"),
+            draft_tokens=request.draft_tokens,
+            accepted_tokens=request.accepted_tokens,
         )
 
     def _kept(self, chunk: TextChunk) -> TextChunk:

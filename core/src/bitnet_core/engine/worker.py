@@ -33,7 +33,8 @@ class Worker:
     """Everything an engine keeps on a device; attaches each new runner to the scheduler.
 
     blocks: number of cache blocks, by the options; a smaller number takes effect with the next runner. sequences:
-    largest number of concurrent requests; checkpoints: number of state checkpoints. ready: True while a runner exists.
+    largest number of concurrent requests; checkpoints: number of state checkpoints; verify_rows: largest number of rows
+    of a step that verifies draft tokens, of the next runner. ready: True while a runner exists.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Worker:
         share = free_share(device, plan.total)
         self.blocks = cache_blocks(options, self.config, device.info, sequences, share, checkpoints)
         self.block_pool = BlockPool(0)
+        self.verify_rows = 0
         self._scheduler = scheduler
         self._weights: DeviceWeights | None = None
         self._runner: Runner | None = None
@@ -130,6 +132,7 @@ class Worker:
                     cache,
                     self.options.kv_dtype,
                     fused=not self.options.deterministic,
+                    verify_rows=self.verify_rows,
                 )
             except BaseException:
                 cache.free()

@@ -139,13 +139,14 @@ def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequence
 def _runs(
     engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
 ) -> list[_Run]:
-    """Return `repeat` runs after the warm-ups, without prompt lookup, whose gain depends on the text."""
-    lookup = engine.scheduler.multi_step.prompt_lookup
-    engine.scheduler.multi_step.prompt_lookup = "off"
+    """Return `repeat` runs after the warm-ups, without speculation, whose gain depends on the text."""
+    speculative = engine.scheduler.speculative
+    drafter, rows = speculative.drafter, speculative.rows
+    speculative.use(None, 0)
     try:
         return _measured_runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     finally:
-        engine.scheduler.multi_step.prompt_lookup = lookup
+        speculative.use(drafter, rows)
 
 
 def _measured_runs(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 AutoOnOff = Literal["auto", "on", "off"]
 Eviction = Literal["lru", "fifo", "lfu"]
 KvType = Literal["f16", "f32", "int8"]
+Speculate = Literal["off", "auto", "lookup", "mtp", "draft"]
 
 DEFAULT_CONTEXT = 1 << 17
 """Longest context in tokens that is taken from a model file alone; a longer one has to be asked for."""
@@ -86,12 +87,12 @@ class EngineOptions:
         help="Choose tokens by an int8 copy of an f16 head, exactly and with half the reading; auto: where it saves "
         "time.",
     )
-    prompt_lookup: AutoOnOff = option(
+    speculate: Speculate = option(
         "auto",
-        flags=(),
-        help="Speculative decoding of a single greedy request: draft the next four tokens from its own text and check "
-        "them in one step. The text is the same. Needs a device with the feature `batch-invariant` (cpu), or "
-        "`deterministic`; auto: as long as it saves time; not for models with delta nets.",
+        group=DEVICE,
+        help="Speculative decoding: verify several draft tokens in one step; texts are the same. lookup: drafts from "
+        "the text itself; draft: from a draft model; mtp: from the model's own head; auto: the best there is. Used "
+        "while it saves time, on devices with the feature `batch-invariant` (cpu) or with `deterministic`.",
     )
     deterministic: bool = option(
         False,

@@ -32,5 +32,16 @@ class LoadOptions:
         "is never replaced.",
     )
 
+    draft_model: str | None = option(
+        None,
+        flags=("--draft-model", "-md"),
+        metavar="FILE",
+        group=MODEL,
+        help="A smaller model of the same vocabulary, which drafts tokens (see `speculate`): as for the model.",
+    )
+    draft_device: str | None = option(
+        None, metavar="DEVICE", group=DEVICE, help="The device of the draft model. Default: the model's."
+    )
+
     def __post_init__(self) -> None:
         check_options(self)

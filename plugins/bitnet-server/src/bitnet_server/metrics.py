@@ -26,6 +26,7 @@ _VLLM = {
     "prefix_queries": "prefix_cache_queries",
     "prefix_hits": "prefix_cache_hits",
     "preemptions": "num_preemptions",
+    "draft_steps": "spec_decode_num_drafts",
     "draft_tokens": "spec_decode_num_draft_tokens",
     "accepted_tokens": "spec_decode_num_accepted_tokens",
 }

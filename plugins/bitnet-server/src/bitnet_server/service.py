@@ -289,7 +289,9 @@ class Service:
 
     def _counts(self) -> Counts:
         engine = self.model.engine
+        counts = engine.scheduler.counts
         left = Counter(info.request for info, _ in self.model.summary.skipped)
+        drafted, accepted = ({engine.speculation.kind: counts[name]} for name in ("draft_tokens", "accepted_tokens"))
         launches = {device: counts.total() for device, counts in engine.kernel_launches_by_device.items()}
         return {
             "errors": (
@@ -297,6 +299,8 @@ class Service:
                 "kind",
                 engine.scheduler.errors.counts,
             ),
+            "speculation_draft_tokens": ("Draft tokens that were verified, by kind of speculation.", "kind", drafted),
+            "speculation_accepted_tokens": ("Those of them that were accepted.", "kind", accepted),
             "kernel_launches": ("Kernel launches by device.", "device", launches),
             "fallbacks": ("Devices that failed and were left for the next one.", "device", left),
         }

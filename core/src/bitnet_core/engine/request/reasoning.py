@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 from bitnet_hal.rounding import ceil_div
 
-from bitnet_core.engine.sampling.constraint import Constraint, Mask
+from bitnet_core.engine.sampling.constraint import Constraint, Mask, allows
 
 _GAP: Final = 4
 """Tokens of white space that may stand between the reasoning and the answer."""
@@ -72,7 +73,7 @@ class ReasoningLimit:
         self._anything: Mask = np.full(ceil_div(vocab, 32), -1, np.int32)
         self._blank = np.zeros_like(self._anything) if blank is None else blank
         self._forced = 0  # tokens of the ending that were accepted
-        self._may_open = not reasoning.closed(lambda token: _has(self._blank, token))
+        self._may_open = not reasoning.closed(lambda token: allows(self._blank, token))
         self._gap = 0  # tokens of white space that may follow the closing tag
 
     def mask(self) -> Mask:
@@ -100,13 +101,20 @@ class ReasoningLimit:
         if self._reasoning.inside:
             self._left -= 1
             return True
-        blank = _has(self._blank, token)
+        blank = allows(self._blank, token)
         self._may_open = self._may_open and blank
         if self._gap and blank:
             self._gap -= 1
             return True
         self._gap = 0
         return self._inner.accept(token) if self._inner else True
+
+    def copy(self) -> ReasoningLimit:
+        """Return an independent limit in the same state."""
+        other = copy.copy(self)
+        other._reasoning = copy.copy(self._reasoning)
+        other._inner = self._inner.copy() if self._inner else None
+        return other
 
     def _take_tag(self, token: int) -> bool:
         """Track a token; returns True for a tag."""
@@ -126,7 +134,3 @@ def _only(token: int, like: Mask) -> Mask:
     only = np.zeros_like(like)
     only.view(np.uint32)[token // 32] = np.uint32(1 << token % 32)
     return only
-
-
-def _has(mask: Mask, token: int) -> bool:
-    return bool(int(mask.view(np.uint32)[token // 32]) >> token % 32 & 1)

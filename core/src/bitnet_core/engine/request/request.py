@@ -15,7 +15,6 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_core.engine.kv_cache.block_pool import hash_blocks
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.sampler import Sampler
-from bitnet_core.engine.speculative import NgramDrafter
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -25,7 +24,7 @@ Scored = Callable[[int, npt.NDArray[np.float32]], None]
 _ids = itertools.count()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Request:
     """A generation request. tokens: prompt and generated tokens; the cache holds keys and values of the first
     `computed`.
@@ -56,7 +55,8 @@ class Request:
     admitted: float | None = None
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
-    drafter: NgramDrafter = field(default_factory=NgramDrafter)
+    draft_tokens: int = 0  # that were verified
+    accepted_tokens: int = 0  # draft tokens that the model chose too
     _block_hashes: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:

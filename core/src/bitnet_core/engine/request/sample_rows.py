@@ -18,20 +18,22 @@ from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
 @dataclass(slots=True, eq=False)
 class SampleRow:
     """A row of a request whose logits are needed. scored_at: its position if request.scored receives its logits, else
-    -1. chooses: True if the next token is sampled from it. token, error: the outcome."""
+    -1. chooses: True if the next token is sampled from it. drafted: number of draft tokens before it; its `given_mask`
+    is that of the request's constraint after these. token, error: the outcome."""
 
     request: Request
     scored_at: int = -1
     chooses: bool = True
     token: int | None = None
     error: Exception | None = None
-    _mask: Mask | None = None
+    drafted: int = 0
+    given_mask: Mask | None = None
 
     def logits_request(self) -> LogitsRequest:
         """Return the request for the logits that the row needs."""
         if self.scored_at >= 0:
             return LogitsRequest(0)
-        logits_request = self.request.sampler.logits_request(self.request.tokens)
+        logits_request = self.request.sampler.logits_request(self.request.tokens, self.drafted)
         return (
             replace(logits_request, mask=self.mask)
             if self.request.constraint is not None and logits_request.k
@@ -40,9 +42,9 @@ class SampleRow:
 
     def mask(self) -> Mask:
         """Return the mask of the request's constraint, computed once; it allows nothing if the constraint fails."""
-        if self._mask is None:
-            self._mask = self._compute_mask()
-        return self._mask
+        if self.given_mask is None:
+            self.given_mask = self._compute_mask()
+        return self.given_mask
 
     def apply(self, top_logits: TopLogits) -> None:
         """Sample from the logits. Device errors propagate; any other failure ends this request only."""

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device
 from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
+from bitnet_hal.rounding import ceil_div
+from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows
@@ -26,12 +28,16 @@ from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
 _LISTS = (1, 16, 64, SHORTLIST)
 """Lengths of top-k lists; few, so that few recordings serve all."""
 
+_VERIFY = "verify "
+"""Beginning of the kind of a recording in which a request may have several rows."""
+
 _KEPT_SHAPES = 4
 """Number of prompt row counts whose launches are kept for reuse."""
 
 
 class Runner:
-    """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan."""
+    """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan. verify_rows:
+    largest number of rows of `verify_step`."""
 
     def __init__(
         self,
@@ -43,6 +49,7 @@ class Runner:
         kv_dtype: str,
         *,
         fused: bool = True,
+        verify_rows: int = 0,
     ) -> None:
         self.device = device
         self.launcher = launcher
@@ -53,9 +60,10 @@ class Runner:
         self.vocab = weights.config.vocab
         self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
-        self._decode = Scratch(device, pool, weights.config, cache.sequences, cache.sequences)
+        rows = max(cache.sequences, verify_rows)
+        self._decode = Scratch(device, pool, weights.config, rows, rows)
         try:
-            self._decode.upload("index", np.arange(cache.sequences, dtype=np.int32))
+            self._decode.upload("index", np.arange(rows, dtype=np.int32))
         except BaseException:
             self._decode.free()
             raise
@@ -108,9 +116,24 @@ class Runner:
         sample_rows.order_rows) asks."""
         if self._short(logits_requests):
             k = self._list_length(logits_requests)
-            size = self._replay_uploaded(f"top{k}", rows)
+            size = padded_rows(len(rows), self.cache.sequences)
+            self._replay_uploaded(f"top{k}", rows, size)
             return self._listed(self._decode, logits_requests, k, self.tokens, size)
-        self._replay_uploaded("logits", rows)
+        self._replay_uploaded("logits", rows, padded_rows(len(rows), self.cache.sequences))
+        return self._top_logits(self._decode, logits_requests, self.tokens)
+
+    def verify_step(
+        self, scheduled: Sequence[ScheduledTokens], logits_requests: Sequence[LogitsRequest]
+    ) -> list[TopLogits]:
+        """Run one step in which a request may have several rows, at most verify_rows in all; returns the TopLogits of
+        each row, as `logits_requests` (in the order of sample_rows.order_rows) asks."""
+        rows = sum(len(span.tokens) for span in scheduled)
+        size = rows if rows <= FEW_ROWS else min(ceil_div(rows, FEW_ROWS) * FEW_ROWS, self._decode.rows)
+        if self._short(logits_requests):
+            k = self._list_length(logits_requests)
+            self._replay_uploaded(f"{_VERIFY}top{k}", scheduled, size)
+            return self._listed(self._decode, logits_requests, k, self.tokens, size)
+        self._replay_uploaded(f"{_VERIFY}logits", scheduled, size)
         return self._top_logits(self._decode, logits_requests, self.tokens)
 
     def _top_logits(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], columns: int) -> list[TopLogits]:
@@ -239,24 +262,24 @@ class Runner:
         if isinstance(body, RecordedLaunches):
             body.recording.close()
 
-    def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens]) -> int:
-        """Replay a recorded step for these rows; returns its number of rows, with padding."""
-        size = padded_rows(len(rows), self.cache.sequences)
+    def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens], size: int) -> None:
+        """Replay a recorded step of `size` rows for these rows."""
         recorded = self._recorded(kind, size)
         self.multi_step.forget()
         self.cache.upload_tables()
         self._decode.upload("step", build_batch(self.cache, rows, size))
         self.launcher.replay(recorded)
-        return size
 
     def _recorded(self, kind: str, size: int) -> RecordedLaunches:
-        """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length."""
+        """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length; after
+        _VERIFY for a step in which a request may have several rows."""
         recorded = self._recordings.get((kind, size))
         if recorded is None:
-            launches = self.plan.body(self._decode, self.cache, size, decode=True)
-            keep = 0 if kind == "logits" else 1 if kind == "greedy" else int(kind.removeprefix("top"))
+            choice = kind.removeprefix(_VERIFY)
+            launches = self.plan.body(self._decode, self.cache, size, decode=choice == kind)
+            keep = 0 if choice == "logits" else 1 if choice == "greedy" else int(choice.removeprefix("top"))
             launches += self.plan.head(self._decode, size, size, keep)
-            if kind == "greedy":
+            if choice == "greedy":
                 launches.append(self.plan.advance(self._decode, self.cache, size))
             elif keep:
                 launches.append(self.plan.shortlist(self._decode, size, keep))

@@ -22,11 +22,19 @@ class Constraint(Protocol):
     def accept(self, token: int) -> bool:
         """Advance by one token; returns False if only the end may follow it."""
 
+    def copy(self) -> Constraint:
+        """Return an independent machine in the same state, which follows draft tokens."""
+
 
 def masked(logits: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]:
     """Return f32[V]: the logits of the allowed tokens, -inf for all others."""
     bits = np.unpackbits(mask.view(np.uint8), count=len(logits), bitorder="little")
     return np.where(bits.view(np.bool_), logits, np.float32("-inf"))
+
+
+def allows(mask: Mask, token: int) -> bool:
+    """Return True if a mask allows the token."""
+    return bool(int(mask.view(np.uint32)[token // 32]) >> token % 32 & 1)
 
 
 def log_sum_exp(logits: npt.NDArray[np.float32]) -> float:

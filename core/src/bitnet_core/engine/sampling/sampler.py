@@ -41,20 +41,20 @@ class Sampler:
         self._noted = 0
         self._times: dict[int, int] = {}  # token -> how often it was generated; 0: it is in the prompt only
 
-    def logits_request(self, tokens: Sequence[int]) -> LogitsRequest:
-        """Return the request for the logits that choosing the token after `tokens` needs."""
+    def logits_request(self, tokens: Sequence[int], drafted: int = 0) -> LogitsRequest:
+        """Return the request for the logits that choosing a token after `tokens` and `drafted` more tokens needs."""
         if self._logits_request is None or not self.params.raw:
-            self._logits_request = self._needed_logits(tokens)
+            self._logits_request = self._needed_logits(tokens, drafted)
         return self._logits_request
 
-    def _needed_logits(self, tokens: Sequence[int]) -> LogitsRequest:
+    def _needed_logits(self, tokens: Sequence[int], drafted: int) -> LogitsRequest:
         params = self.params
         if self.greedy:
             return LogitsRequest(1)
         scored = params.logprobs is not None and not params.raw
         if params.needs_all_logits or not params.lowering or scored:
             return LogitsRequest(0)
-        needed = self._sure_length(tokens)
+        needed = self._sure_length(tokens) + (drafted if params.penalized else 0)
         named = params.logprobs
         return LogitsRequest(min(max(needed, named or 0), SHORTLIST), rest=named is not None or needed > SHORTLIST)
 

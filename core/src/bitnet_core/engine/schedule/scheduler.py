@@ -7,6 +7,7 @@ al. 2023). A failure while a token is chosen ends that request only.
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import AbstractContextManager
 
@@ -22,6 +23,7 @@ from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.multi_step import MultiStepScheduler, last_rows
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults, checkpoint_at
+from bitnet_core.engine.schedule.speculative import SpeculativeScheduler
 
 _SHARED_ROWS = 1024
 """Largest number of rows of a step that also decodes: decoding requests wait for the whole step."""
@@ -51,7 +53,8 @@ class Scheduler:
         self.running = self._admission.running
         self._results = StepResults(self._admission, self.counts, self.errors)
         self.seconds = self._results.seconds
-        self.multi_step = MultiStepScheduler(self._admission, self._results, self.counts, stream_interval)
+        self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
+        self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
 
     def attach(self, runner: Runner, blocks: BlockPool) -> None:
@@ -104,7 +107,18 @@ class Scheduler:
             if request.computed + 1 < len(request.tokens) or request.scored:
                 return self._mixed()
             greedy = greedy and request.greedy
-        return self.multi_step.step(self._runner, queued, self.chunk) if greedy else self._sampled()
+        if self.speculative.drafter is None:
+            return self._decode(queued, greedy, math.inf)
+        if not queued and (done := self.speculative.step(self._runner)) is not None:
+            return done
+        began = time.perf_counter()
+        done = self._decode(queued, greedy, max(1, self.speculative.until_next()))
+        self.speculative.stepped(done, time.perf_counter() - began)
+        return done
+
+    def _decode(self, queued: int, greedy: bool, most: float) -> list[RequestOutput]:
+        """Decode without draft tokens, at most `most` tokens of each request."""
+        return self.multi_step.step(self._runner, queued, most) if greedy else self._sampled()
 
     def _start_over(self) -> None:
         """Preempt every request of a recurrent model: a failed step may have advanced their states."""

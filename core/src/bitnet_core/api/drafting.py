@@ -1,0 +1,52 @@
+"""The draft model of a model: opened, compared with it, and loaded onto its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from bitnet_hal.discovery.selection import open_device
+from bitnet_hal.errors import GpuError, UsageError
+
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.speculation.draft_model import DraftModel
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.tokenizer import Tokenizer, load_tokenizer
+from bitnet_core.tokenizer.compare import difference
+
+
+class Draft:
+    """A draft model to load. source: its opened file, which the loaded draft model closes; device: the request for its
+    device, None for that of the model."""
+
+    def __init__(self, source: ModelSource, device: str | None) -> None:
+        self.source = source
+        self.device = device
+
+    def check(self, tokenizer: Callable[[], Tokenizer], config: ModelConfig) -> None:
+        """Raise UsageError if the tokens of the draft model are not those of a model."""
+        drawn = self.source.config
+        found = ""
+        if drawn.tokens != config.tokens:
+            found = f"it has {drawn.tokens:,} tokens, not {config.tokens:,}"
+        found = found or difference(tokenizer(), load_tokenizer(self.source.tokenizer, prepared=False), config.tokens)
+        if found:
+            name = drawn.name or self.source.path.name
+            raise UsageError(
+                f"{name} cannot draft for {config.name or config.arch}, because its vocabulary differs: {found}. "
+                "Use a draft model of the same family"
+            )
+
+    def load(self, device: str, context: int, sequences: int) -> DraftModel:
+        """Load it. device: that of the model; context: the model's; sequences: number of concurrent requests."""
+        opened, _ = open_device(self.device or device)
+        try:
+            context = min(context, self.source.config.context)
+            settings = EngineOptions(context=context, max_sequences=sequences, speculate="off")
+            return DraftModel(Engine(self.source, opened, settings))
+        except BaseException:
+            with suppress(GpuError):  # report the first error
+                opened.close()
+            raise

@@ -1,0 +1,152 @@
+"""Speculative steps: verify draft tokens of the running requests beside their last tokens, and keep the right ones.
+
+A draft token is right if it is the token that the request's sampler chooses from the logits of the row before it, as it
+would in a step of its own. So texts are those without speculation if a row's logits do not depend on the other rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+
+from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.request.sample_rows import SampleRow, order_rows
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.sampling.constraint import Constraint, Mask, allows
+from bitnet_core.engine.sampling.logits import TopLogits
+from bitnet_core.engine.schedule.admission import Admission
+from bitnet_core.engine.schedule.results import RequestOutput, StepResults
+from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
+from bitnet_core.engine.speculation.drafter import Drafter
+from bitnet_core.engine.speculation.policy import DraftPolicy
+
+
+class SpeculativeScheduler:
+    """Schedules steps that verify draft tokens. drafter: None for no speculation, and no method is called then. rows:
+    largest number of rows of such a step. policy: as of the drafter."""
+
+    def __init__(self, admission: Admission, results: StepResults, counts: dict[str, int]) -> None:
+        self.drafter: Drafter | None = None
+        self.rows = 0
+        self.policy = DraftPolicy("off", counts)
+        self._admission = admission
+        self._results = results
+        self._counts = counts
+
+    def use(self, drafter: Drafter | None, rows: int) -> None:
+        """Use a drafter; what is known about costs and acceptance is kept if it is the present one."""
+        if drafter is not self.drafter:
+            self.policy = DraftPolicy(drafter.kind if drafter else "off", self._counts)
+        self.drafter = drafter
+        self.rows = rows
+
+    def until_next(self) -> float:
+        """Number of tokens that the running requests may generate before one of them may have a draft."""
+        return self.policy.until_next(self._admission.running, self.rows)
+
+    def stepped(self, outputs: Sequence[RequestOutput], seconds: float) -> None:
+        """Take the duration of steps without draft tokens."""
+        steps = max((len(output.tokens) for output in outputs), default=0)
+        if steps:
+            self.policy.stepped(len(outputs), seconds / steps)
+
+    def step(self, runner: Runner) -> list[RequestOutput] | None:
+        """Verify draft tokens in one step with a row of every other running request; None if no draft seems worth
+        it."""
+        if self.drafter is None or self.until_next() > 0:
+            return None
+        self._admission.reserve(1)
+        drafts = self._drafts(self.drafter)
+        return self._verify(runner, self.drafter, drafts) if drafts else None
+
+    def _drafts(self, drafter: Drafter) -> dict[Request, list[int]]:
+        """Return the draft tokens to verify. No request is preempted for them."""
+        admission = self._admission
+        running = admission.running
+        most = {request: min(admission.tokens_left(request) - 1, MAX_DRAFT) for request in running}
+        limits = self.policy.limits(running, most, self.rows)
+        limits = {one: count for one, count in limits.items() if admission.reserve_free([one], 1 + count)}
+        if not limits:
+            return {}
+        began = time.perf_counter()
+        drafts = drafter.propose(limits)
+        self.policy.drafted_for(limits, drafts, time.perf_counter() - began)
+        return drafts
+
+    def _verify(self, runner: Runner, drafter: Drafter, drafts: dict[Request, list[int]]) -> list[RequestOutput]:
+        began = time.perf_counter()
+        running = self._admission.running.copy()
+        rows = {request: _rows_of(request, drafts.get(request, [])) for request in running}
+        ordered, logits_requests = order_rows([row for some in rows.values() for row in some])
+        spans = _spans(ordered, drafts)
+        logits = dict(zip(ordered, runner.verify_step(spans, logits_requests), strict=True))
+        outputs: list[RequestOutput] = []
+        results: dict[Request, tuple[int, int]] = {}
+        for request in running:
+            draft = drafts.get(request, [])
+            output, accepted = self._accept(request, rows[request], draft, logits)
+            outputs.append(output)
+            if draft:
+                results[request] = (len(draft), accepted)
+        self.policy.verified(len(ordered), time.perf_counter() - began, results)
+        for request, (drafted, accepted) in results.items():
+            drafter.committed(request, ordered.index(rows[request][0]), drafted, accepted)
+        return outputs
+
+    def _accept(
+        self, request: Request, rows: Sequence[SampleRow], draft: Sequence[int], logits: dict[SampleRow, TopLogits]
+    ) -> tuple[RequestOutput, int]:
+        """Sample from the rows one by one, until a token is not that of the draft or the request ends. Returns the
+        tokens and the number of accepted draft tokens. Cache rows of rejected ones are overwritten later."""
+        tokens: list[int] = []
+        accepted = 0
+        for number, row in enumerate(rows):
+            row.apply(logits[row])
+            tokens += self._results.process_rows(request, 1, [row]).tokens
+            right = number < len(draft) and row.token == draft[number]
+            accepted += right
+            if not right or request.finish_reason is not None:
+                break
+        return RequestOutput(request, tuple(tokens)), accepted
+
+
+def _rows_of(request: Request, draft: Sequence[int]) -> list[SampleRow]:
+    """Return the row of the request's last token and one for each draft token, up to one that its constraint forbids
+    or that ends it."""
+    rows = [SampleRow(request)]
+    if request.constraint is None:
+        return rows + [SampleRow(request, drafted=number) for number in range(1, len(draft) + 1)]
+    mask = rows[0].mask()
+    if rows[0].error is not None:
+        return rows
+    for number, following in enumerate(_masks_after(request.constraint, mask, draft), 1):
+        rows.append(SampleRow(request, drafted=number, given_mask=following))
+    return rows
+
+
+def _masks_after(constraint: Constraint, mask: Mask, draft: Sequence[int]) -> list[Mask]:
+    """Return the constraint's masks after each draft token. mask: the present one. Ends before a token that is
+    forbidden, or after which the constraint allows no further token or fails."""
+    masks: list[Mask] = []
+    try:
+        ahead = constraint.copy()
+        for token in draft:
+            if not allows(mask, token) or not ahead.accept(token):
+                break
+            mask = ahead.mask()
+            masks.append(mask)
+    except Exception:  # noqa: BLE001 - it fails again, and ends the request, if the tokens are chosen
+        pass
+    return masks
+
+
+def _spans(rows: Sequence[SampleRow], drafts: dict[Request, list[int]]) -> list[ScheduledTokens]:
+    """Return the tokens to compute for rows in the order of the step, which keeps those of a request together."""
+    spans: list[ScheduledTokens] = []
+    for request, group in groupby(rows, key=lambda row: row.request):
+        count = sum(1 for _ in group) - 1
+        tokens = (request.tokens[-1], *drafts.get(request, [])[:count])
+        spans.append(ScheduledTokens(request.req_index, request.computed, tokens))
+    return spans

@@ -1,0 +1,1 @@
+"""Speculative decoding: drafters, and the choice of how many draft tokens a step verifies."""

@@ -1,0 +1,107 @@
+"""The choice of a drafter by the options, the model and the device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from bitnet_hal.device import DeviceInfo
+from bitnet_hal.errors import UsageError
+
+from bitnet_core.engine.speculation.drafter import Drafter
+from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.plan.kernels import invariant_rows
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["off", "lookup", "mtp", "draft"]
+
+
+class Speculation:
+    """The speculation of an engine. draft_model: loads the draft model, None if there is none. kind: the kind in use;
+    drafter: None before `load`; off: the reason why draft tokens are not used although the options allow them, "" if
+    there is none.
+
+    Raises UsageError if the option `speculate` needs what is not there, or leaves the draft model unused.
+    """
+
+    def __init__(
+        self, options: EngineOptions, config: ModelConfig, draft_model: Callable[[], Drafter] | None = None
+    ) -> None:
+        self.kind = _kind_of(options, draft_model is not None)
+        self.drafter: Drafter | None = None
+        self.off = ""
+        self._options = options
+        self._config = config
+        self._draft_model = draft_model
+        self._asked = draft_model is not None or options.speculate not in ("auto", "off")
+
+    def check(self, info: DeviceInfo) -> None:
+        """Raise UsageError if the user asks for speculation, and steps on the device cannot verify draft tokens."""
+        reason = self._refusal(info)
+        if reason and self._asked:
+            raise UsageError(f"speculation ({self.kind}) is asked for, but {reason}")
+
+    def load(self) -> None:
+        """Create the drafter."""
+        if self.kind != "off":
+            self.drafter = self._draft_model() if self._draft_model else PromptLookup()
+
+    def rows(self, info: DeviceInfo, *, group_scales: bool) -> int:
+        """Return the largest number of rows in which the device can verify draft tokens; 0 if it cannot, or if there is
+        no speculation. Logs the reason once. group_scales: as in invariant_rows."""
+        if self.kind == "off":
+            return 0
+        reason = self._refusal(info)
+        if reason and reason != self.off:
+            log.log(logging.WARNING if self._asked else logging.INFO, "speculation (%s) is off: %s", self.kind, reason)
+        self.off = reason
+        return 0 if reason else invariant_rows(self._config, info, group_scales=group_scales)
+
+    def figures(self, counts: Mapping[str, int]) -> dict[str, Any]:
+        """Return the kind, the reason why it is off, and the figures of the counters about draft tokens."""
+        drafted = counts["draft_tokens"]
+        accepted = counts["accepted_tokens"]
+        return {
+            "kind": self.kind,
+            "off": self.off,
+            "draft_tokens": drafted,
+            "accepted_tokens": accepted,
+            "acceptance": accepted / max(1, drafted),
+        }
+
+    def close(self) -> None:
+        """Close the drafter; may be called twice."""
+        if self.drafter is not None:
+            self.drafter.close()
+
+    def _refusal(self, info: DeviceInfo) -> str:
+        """Return the reason why steps on a device cannot verify draft tokens of the model, "" if they can."""
+        if self._config.delta:
+            return (
+                "the delta nets of this model keep states, which cannot be rolled back when a draft token is rejected"
+            )
+        if self._options.deterministic or "batch-invariant" in info.features:
+            if invariant_rows(self._config, info, group_scales=True) > 1:
+                return ""
+            return f"{info.request} keeps no two rows of a step batch-invariant (bitnet devices -v)"
+        return (
+            f"{info.request} is not batch-invariant: the result of a row depends on the number of rows; with the "
+            "option deterministic it does not on most devices"
+        )
+
+
+def _kind_of(options: EngineOptions, has_draft_model: bool) -> Kind:
+    kind = options.speculate
+    if has_draft_model and kind not in ("auto", "draft"):
+        raise UsageError(f'a draft model is given, but speculate is "{kind}": use auto or draft, or no draft model')
+    if kind == "draft" and not has_draft_model:
+        raise UsageError('speculate is "draft", but there is no draft model: name one with draft_model (--draft-model)')
+    if kind == "mtp":
+        raise UsageError('speculate is "mtp", but this version reads no MTP heads: use lookup or draft')
+    if kind == "auto":
+        return "draft" if has_draft_model else "lookup"
+    return kind

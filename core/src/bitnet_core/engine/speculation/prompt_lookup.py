@@ -1,0 +1,57 @@
+"""Draft tokens by prompt lookup (n-gram speculation, Saxena 2023): the tokens that followed the last ones before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+from bitnet_core.engine.request.request import Request
+
+LENGTHS = (4, 3)
+"""Lengths of the n-grams that are looked up, the longest first."""
+
+
+class NgramIndex:
+    """Index of the positions after each n-gram of a request's tokens, which may only grow."""
+
+    def __init__(self) -> None:
+        self._after: dict[tuple[int, ...], int] = {}
+        self._seen = 0
+
+    def following(self, tokens: Sequence[int], count: int) -> list[int]:
+        """Return `count` tokens that followed the last ones before; [] if these did not occur before."""
+        for end in range(self._seen, len(tokens)):
+            for length in LENGTHS:
+                if end >= length:
+                    self._after[tuple(tokens[end - length : end])] = end
+        self._seen = len(tokens)
+        for length in LENGTHS:
+            at = self._after.get(tuple(tokens[-length:]))
+            if at is not None and len(tokens) >= length:
+                found = list(tokens[at : at + count])
+                return (found * count)[:count]  # a repetition at the end is continued
+        return []
+
+
+class PromptLookup:
+    """A drafter that copies from the request's own tokens."""
+
+    kind = "lookup"
+
+    def __init__(self) -> None:
+        self._indices: WeakKeyDictionary[Request, NgramIndex] = WeakKeyDictionary()
+
+    def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
+        """Return the tokens that followed the last ones of each request before, if these occurred before."""
+        drafts: dict[Request, list[int]] = {}
+        for request, limit in limits.items():
+            index = self._indices.setdefault(request, NgramIndex())
+            if found := index.following(request.tokens, limit):
+                drafts[request] = found
+        return drafts
+
+    def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
+        """Do nothing: the index follows the request's tokens."""
+
+    def close(self) -> None:
+        """Do nothing: the index takes no device memory."""

@@ -1,0 +1,261 @@
+"""Speculative steps: texts, scores and ends are those without speculation, whatever is drafted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
+from bitnet_core.options.sampling import SamplingParams
+from bitnet_hal.errors import GpuError, OutOfMemoryError
+from bitnet_hal.reference.device import NumpyDevice
+
+Make = Callable[..., Any]
+Run = Callable[[Any], None]
+
+VOCAB = 64
+TOKENS = 24
+
+SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "temperature": SamplingParams(0.8, seed=1),
+    "hot": SamplingParams(3.0, seed=2),
+    "top k": SamplingParams(1.5, top_k=5, seed=3),
+    "top p": SamplingParams(1.5, top_p=0.7, seed=4),
+    "min p": SamplingParams(1.5, min_p=0.1, seed=5),
+    "top n sigma": SamplingParams(1.5, top_n_sigma=1.0, seed=6),
+    "repetition penalty": SamplingParams(repetition_penalty=1.3),
+    "penalties": SamplingParams(0.9, presence_penalty=0.5, frequency_penalty=0.3, top_k=8, seed=7),
+    "raised": SamplingParams(0.9, frequency_penalty=-0.3, seed=8),
+    "bias": SamplingParams(0.9, logit_bias={3: 2.0, 5: float("-inf")}, seed=9),
+    "logprobs": SamplingParams(logprobs=3),
+    "seeded logprobs": SamplingParams(0.9, top_k=7, logprobs=2, seed=10),
+    "logprobs of penalized": SamplingParams(0.9, repetition_penalty=1.2, logprobs=2, seed=11),
+}
+
+
+class Prophet:
+    """A drafter that knows the texts, by their prompts, and is right with probability `right`."""
+
+    kind = "lookup"
+
+    def __init__(self, texts: Mapping[tuple[int, ...], list[int]], right: float = 0.75) -> None:
+        self.texts = texts
+        self.right = right
+        self.random = np.random.default_rng(7)
+        self.results: list[tuple[int, int, int]] = []  # (row, drafted, accepted)
+        self.closed = 0
+
+    def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
+        drafts = {}
+        for request, limit in limits.items():
+            text = self.texts[tuple(request.tokens[: request.prompt_tokens])]
+            coming = [*text, *[0] * MAX_DRAFT][request.generated_tokens :][:limit]
+            wrong = self.random.random(limit) >= self.right
+            drafts[request] = [(token + bool(no)) % VOCAB for token, no in zip(coming, wrong, strict=True)]
+        return drafts
+
+    def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
+        assert request.finish_reason or request.pending == 1
+        self.results.append((row, drafted, accepted))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def always(engine: Any, count: int = 4) -> None:
+    """Draft at every step, whatever it costs, as many tokens as rows allow."""
+
+    def limits(requests: list[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
+        chosen = {}
+        spare = rows - len(requests)
+        for request in requests:
+            if number := min(count, most[request], spare):
+                chosen[request] = number
+                spare -= number
+        return chosen
+
+    engine.scheduler.speculative.policy.limits = limits
+
+
+@pytest.fixture
+def both(make_engine: Make, run_all: Run) -> Callable[..., tuple[list[Request], list[Request], Any]]:
+    """both(requests, count=4, **options): the requests without speculation, with it, and the engine with it.
+
+    A request: prompt, sampling, and arguments of add_request; a function among them is called for its value.
+    """
+
+    def ask(engine: Any, asked: Any) -> list[Request]:
+        made = []
+        for prompt, sampling, arguments in asked:
+            given = {name: value() if callable(value) else value for name, value in arguments.items()}
+            made.append(engine.add_request(prompt, sampling, **{"max_tokens": TOKENS, **given}))
+        run_all(engine)
+        return made
+
+    def compare(
+        asked: Any, count: int = 4, device: Any = NumpyDevice, **options: Any
+    ) -> tuple[list[Request], list[Request], Any]:
+        settings = {"deterministic": True, **options}
+        plain = ask(make_engine("silu", 2, device(), speculate="off", **settings), asked)
+        drafter = Prophet({tuple(one.tokens[: one.prompt_tokens]): one.generated for one in plain})
+        engine = make_engine("silu", 2, device(), drafter=drafter, **settings)
+        always(engine, count)
+        found = ask(engine, asked)
+        assert [one.generated for one in found] == [one.generated for one in plain]
+        assert [one.finish_reason for one in found] == [one.finish_reason for one in plain]
+        assert [one.sampler.scores[: one.generated_tokens] for one in found] == [
+            one.sampler.scores[: one.generated_tokens] for one in plain
+        ]
+        assert engine.block_pool.owned == 0
+        return plain, found, engine
+
+    return compare
+
+
+PROMPTS = [[5, 6, 7], list(range(1, 60)), [9], [11, 12, 13, 14] * 20]
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_every_sampler_chooses_the_same_tokens(name: str, both: Any) -> None:
+    """Alone and beside three others, with random numbers of its own."""
+    asked = [(prompt, SAMPLINGS[name], {}) for prompt in PROMPTS]
+    for some, count in ((asked[:1], 7), (asked, 2)):
+        _, found, engine = both(some, count)
+        figures = engine.figures()
+        assert figures["draft_tokens"] > figures["accepted_tokens"] > 5
+        assert figures["draft_steps"] < len(some) * TOKENS - 5
+        assert sum(one.accepted_tokens for one in found) == figures["accepted_tokens"]
+        assert figures["generated_tokens"] == len(some) * TOKENS
+
+
+@pytest.mark.parametrize("kv_dtype", ["f32", "int8"])
+def test_different_requests_share_the_steps(kv_dtype: str, both: Any) -> None:
+    asked = [([n, *PROMPTS[n % 4]], sampling, {"max_tokens": 9 + n}) for n, sampling in enumerate(SAMPLINGS.values())]
+    _, _, engine = both(asked, 2, kv_dtype=kv_dtype, max_sequences=6)
+    assert engine.figures()["accepted_tokens"] > 40
+
+
+class Cycle:
+    """A constraint: tokens of the same rest as the number of tokens before, `length` of them; fails at `broken`."""
+
+    def __init__(self, length: int = 20, broken: int = -1, count: int = 0) -> None:
+        self.length, self.broken, self.count = length, broken, count
+
+    def mask(self) -> Any:
+        if self.count == self.broken:
+            raise ValueError("the grammar is broken")
+        bits = np.zeros(VOCAB, np.uint8)
+        bits[self.count % 3 :: 3] = 1
+        return np.packbits(bits, bitorder="little").view(np.int32)
+
+    def accept(self, token: int) -> bool:
+        assert token % 3 == self.count % 3
+        self.count += 1
+        return self.count < self.length
+
+    def copy(self) -> Cycle:
+        return Cycle(self.length, self.broken, self.count)
+
+
+@pytest.mark.parametrize("name", ["greedy", "hot", "top k", "penalties", "seeded logprobs", "top n sigma"])
+def test_constraints_follow_draft_tokens(name: str, both: Any) -> None:
+    asked = [
+        (PROMPTS[0], SAMPLINGS[name], {"constraint": Cycle}),
+        (PROMPTS[1], SAMPLINGS[name], {}),
+        (PROMPTS[2], SAMPLINGS[name], {"constraint": lambda: Cycle(30, broken=13)}),
+    ]
+    _, found, engine = both(asked, 3, max_sequences=8)
+    assert [one.generated_tokens for one in found] == [20, TOKENS, 13]
+    assert [one.finish_reason for one in found] == ["stop", "length", "error"]
+    assert str(found[2].error) == "the grammar is broken"
+    assert engine.figures()["accepted_tokens"] > 20
+
+
+def test_texts_end_where_they_would(both: Any) -> None:
+    """At their limit, at the context's, and at a token that ends them among accepted ones."""
+    plain, _, _ = both([(PROMPTS[0], SAMPLINGS["hot"], {})])
+    said = plain[0].generated
+    limits = [(PROMPTS[0], SAMPLINGS["hot"], {"max_tokens": limit}) for limit in range(1, 12)]
+    stops = [(PROMPTS[0], SAMPLINGS["hot"], {"stop_token_ids": [token]}) for token in said[:8]]
+    for asked in (*limits, *stops):
+        both([asked], 7)
+    both([(PROMPTS[1], SAMPLINGS["hot"], {"max_tokens": 200})], 7, context=100)
+
+
+def test_prefixes_and_preemption_change_nothing(both: Any) -> None:
+    """Requests that share a prompt, in a cache that is too small for all of them."""
+    prompt = list(range(64))
+    asked = [([*prompt, n], SAMPLINGS["hot"], {"max_tokens": 70}) for n in range(3)]
+    _, _, engine = both(asked, 2, max_sequences=3, kv_cache_bytes=2 * 2 * 64 * 2 * 16 * 2 * 5)
+    figures = engine.figures()
+    assert figures["preemptions"]
+    assert figures["prefix_hits"]
+    assert figures["accepted_tokens"] > 20
+
+
+def test_the_rows_of_a_step_are_those_that_the_device_keeps_invariant(both: Any, faulty: Any) -> None:
+    for rows, sequences in ((3, 1), (3, 2), (5, 3)):
+        invariant = dict.fromkeys(faulty().info.batch_invariant_rows, rows)
+        asked = [(prompt, SAMPLINGS["hot"], {}) for prompt in PROMPTS[:sequences]]
+        device = partial(faulty, batch_invariant_rows=invariant)
+        _, _, engine = both(asked, 7, device, max_sequences=sequences)
+        speculative = engine.scheduler.speculative
+        assert speculative.rows == rows
+        assert max(row + 1 + drafted for row, drafted, _ in speculative.drafter.results) == rows
+
+
+def test_requests_that_fill_the_step_have_no_drafts(both: Any) -> None:
+    asked = [([n], SAMPLINGS["greedy"], {"max_tokens": 12 + 6 * (n > 6)}) for n in range(8)]
+    _, found, engine = both(asked, 4, max_sequences=8)
+    assert engine.figures()["draft_tokens"] == found[7].draft_tokens > 0
+
+
+def test_logits_that_are_not_numbers_end_their_request(
+    make_engine: Make, run_all: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine("silu", 2, deterministic=True, drafter=Prophet({(5,): [1] * 40, (6,): [2] * 40}))
+    always(engine)
+    runner = engine._ready()
+    verify = runner.verify_step
+
+    def broken(scheduled: Any, logits_requests: Any) -> Any:
+        lists = verify(scheduled, logits_requests)
+        monkeypatch.undo()
+        nothing = np.full(VOCAB, np.nan, np.float32)
+        return [type(lists[0])(lambda: nothing), *lists[1:]]
+
+    monkeypatch.setattr(runner, "verify_step", broken)
+    bad, good = (engine.add_request([token], max_tokens=20) for token in (5, 6))
+    run_all(engine)
+    assert bad.finish_reason == "error"
+    assert isinstance(bad.error, GpuError)
+    assert (good.finish_reason, good.generated_tokens) == ("length", 20)
+
+
+def test_a_failed_step_is_repeated(make_engine: Make, run_all: Run, faulty: Any) -> None:
+    """Lack of memory in the middle of speculation: recovered from, with the text unchanged."""
+    plain = make_engine("silu", 2, deterministic=True, speculate="off")
+    sampling = SAMPLINGS["hot"]
+    wanted = plain.add_request(PROMPTS[0], sampling, max_tokens=40)
+    run_all(plain)
+    device = faulty()
+    engine = make_engine("silu", 2, device, deterministic=True, drafter=Prophet({(5, 6, 7): wanted.generated}, 1.0))
+    always(engine)
+    found = engine.add_request(PROMPTS[0], sampling, max_tokens=40)
+    while found.generated_tokens < 10:
+        engine.step()
+    failures = iter([OutOfMemoryError("no memory", requested=1)])
+
+    def fail(*_: Any) -> None:
+        for error in failures:
+            raise error
+
+    device.before["download"] = fail
+    run_all(engine)
+    assert found.generated == wanted.generated
+    assert engine.scheduler.errors.counts

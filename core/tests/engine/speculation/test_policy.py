@@ -1,0 +1,194 @@
+"""The number of draft tokens follows measured acceptance and measured costs; what does not pay is switched off."""
+
+from __future__ import annotations
+
+import logging
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from bitnet_core.engine.counters import zeros
+from bitnet_core.engine.speculation.acceptance import FIRST_DRAFT, MAX_DRAFT, Acceptance
+from bitnet_core.engine.speculation.costs import StepCosts, interpolated
+from bitnet_core.engine.speculation.policy import DraftPolicy
+
+LOGGER = "bitnet_core.engine.speculation.policy"
+
+
+class Text(SimpleNamespace):
+    """A request, as far as the policy is concerned."""
+
+    def __init__(self) -> None:
+        super().__init__(tokens=[0] * 10, draft_tokens=0, accepted_tokens=0)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class Bench:
+    """A policy with requests whose drafts are right with given probabilities, on a device whose steps of n rows take
+    `fixed + n * per_row` seconds."""
+
+    def __init__(self, right: list[float], fixed: float, per_row: float, kind: str = "draft", rows: int = 8) -> None:
+        self.counts = zeros()
+        self.policy: Any = DraftPolicy(kind, self.counts)
+        self.texts = [Text() for _ in right]
+        self.right = right
+        self.fixed, self.per_row, self.rows = fixed, per_row, rows
+        self.random = np.random.default_rng(0)
+        self.seconds = 0.0
+        self.sizes: list[int] = []  # draft tokens of each step
+
+    def cost(self, rows: int) -> float:
+        return self.fixed + rows * self.per_row
+
+    def step(self) -> None:
+        limits = self.policy.limits(self.texts, dict.fromkeys(self.texts, MAX_DRAFT), self.rows)
+        self.sizes.append(sum(limits.values()))
+        rows = len(self.texts) + self.sizes[-1]
+        self.seconds += self.cost(rows)
+        if not limits:
+            for text in self.texts:
+                text.tokens.append(0)
+            self.policy.stepped(len(self.texts), self.cost(rows))
+            return
+        self.policy.drafted_for(limits, {text: [0] for text in limits}, 0.0)
+        results = {}
+        for text, right in zip(self.texts, self.right, strict=True):
+            wrong = self.random.random(limits.get(text, 0)) >= right
+            accepted = int(np.argmax(wrong)) if wrong.any() else len(wrong)
+            text.tokens += [0] * (accepted + 1)
+            if text in limits:
+                results[text] = (limits[text], accepted)
+        self.policy.verified(rows, self.cost(rows), results)
+
+    def speed(self, steps: int) -> float:
+        """Tokens per second against steps without drafts."""
+        before = sum(len(text.tokens) for text in self.texts)
+        self.seconds = 0.0
+        for _ in range(steps):
+            self.step()
+        made = sum(len(text.tokens) for text in self.texts) - before
+        return made / self.seconds * self.cost(len(self.texts)) / len(self.texts)
+
+
+def test_likely_drafts_on_cheap_rows_are_long() -> None:
+    bench = Bench([0.95], 1.0, 0.02)
+    assert bench.speed(200) > 4
+    assert np.mean(bench.sizes[-50:]) > 6
+
+
+def test_drafts_are_as_long_as_they_pay() -> None:
+    """With an acceptance of 0.6 and rows of a fifth of a step, two draft tokens are best: 1.96 tokens in 1.33."""
+    bench = Bench([0.6], 0.8, 0.2)
+    assert bench.speed(300) > 1.2
+    assert 1 <= np.mean(bench.sizes[-200:]) <= 3
+
+
+@pytest.mark.parametrize(("right", "per_row"), [(0.0, 0.05), (0.1, 0.5), (0.5, 1.0)])
+def test_what_does_not_pay_costs_little(right: float, per_row: float, caplog: pytest.LogCaptureFixture) -> None:
+    """At most a fiftieth of the time, and it is said once."""
+    with caplog.at_level(logging.INFO, LOGGER):
+        bench = Bench([right], 1 - per_row, per_row)
+        assert bench.speed(400) > 0.98
+    assert not any(bench.sizes[-100:])
+    assert bench.counts["draft_stops"] == 1
+    (record,) = (record for record in caplog.records if "does not pay" in record.message)
+    assert f"of its {bench.texts[0].draft_tokens}" not in record.message  # said at the first pause
+
+
+def test_a_text_that_begins_to_repeat_is_drafted_again() -> None:
+    bench = Bench([0.0], 0.9, 0.1)
+    bench.speed(60)
+    assert sum(bench.sizes[-20:]) <= 1
+    bench.right = [0.95]
+    bench.speed(60)
+    assert bench.speed(60) > 2
+
+
+def test_rows_go_to_the_likelier_texts() -> None:
+    bench = Bench([0.95, 0.1], 1.0, 0.02)
+    bench.speed(200)
+    good, bad = bench.texts
+    assert bench.speed(100) > 1.5
+    assert good.draft_tokens > 4 * bad.draft_tokens > 0
+
+
+def test_steps_without_drafts_are_measured_now_and_then() -> None:
+    bench = Bench([0.95], 1.0, 0.02)
+    bench.speed(300)
+    assert bench.sizes[:2] == [0, 0]  # the first one compiles
+    assert 3 <= bench.sizes[2:].count(0) <= 6
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("lookup", "repeat"), ("draft", "trained"), ("mtp", "other weights")])
+def test_drafts_that_are_never_right_are_warned_about(kind: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, LOGGER):
+        for _ in range(40):
+            bench = Bench([0.0] * 3, 1.0, 0.0, kind)
+            bench.speed(100)
+            if bench.counts["draft_tokens"] >= 200:
+                break
+    assert not bench.counts["accepted_tokens"]
+    (record,) = caplog.records
+    assert reason in record.message
+
+
+def test_a_full_step_has_no_drafts() -> None:
+    bench = Bench([0.9] * 4, 1.0, 0.0, rows=4)
+    bench.speed(20)
+    assert not any(bench.sizes)
+    assert bench.policy.until_next(bench.texts, 4) == math.inf
+
+
+def test_searches_without_a_draft_become_rare_if_tokens_are_quick() -> None:
+    for seconds, waits in ((0.001, [1, 2, 4, 8, 16, 32, 32]), (0.02, [1] * 7)):
+        policy: Any = DraftPolicy("lookup", zeros())
+        text = Text()
+        for _ in range(2):
+            policy.stepped(1, seconds)
+        for wait in waits:
+            assert policy.until_next([text], 8) == 0
+            policy.drafted_for({text: 2}, {}, 0.0)
+            assert policy.until_next([text], 8) == wait
+            text.tokens += [0] * wait
+
+
+def test_pauses_grow_until_speculation_is_off() -> None:
+    state = Acceptance()
+    pauses = []
+    tokens = 0
+    while state.wait(tokens) < math.inf:
+        tokens += int(state.wait(tokens))
+        state.pause(tokens)
+        pauses.append(state.wait(tokens))
+    assert pauses == [16, 32, 64, 128, 256, math.inf]
+
+
+def test_accepted_drafts_are_followed_by_longer_ones() -> None:
+    state = Acceptance()
+    lengths = []
+    for _ in range(4):
+        lengths.append(state.most)
+        state.verified(10, state.most, state.most)
+    assert lengths == [FIRST_DRAFT, 4, MAX_DRAFT, MAX_DRAFT]
+    before = state.probability(0.5)
+    state.verified(20, 7, 0)
+    assert state.probability(0.5) < before
+
+
+def test_the_first_step_of_a_size_does_not_count() -> None:
+    costs = StepCosts()
+    costs.update(4, 100.0)
+    assert costs.measured == {}
+    for seconds in (2.0, 4.0):
+        costs.update(4, seconds)
+    assert costs.measured == {4: 3.0}
+
+
+def test_other_sizes_lie_between_measured_ones() -> None:
+    points = {1: 1.0, 3: 2.0, 8: 7.0}
+    assert [interpolated(points, rows) for rows in (1, 2, 3, 4, 9)] == [1.0, 1.5, 2.0, 3.0, 7.0]
+    assert interpolated({4: 5.0}, 2) == 5.0
