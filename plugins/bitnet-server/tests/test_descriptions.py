@@ -20,7 +20,8 @@ def test_props_are_those_of_llama_cpp(client: httpx.Client) -> None:
 def test_props_say_what_the_page_shows(client: httpx.Client) -> None:
     props = client.get("/props").json()
     assert (props["health"], props["active_requests"]) == ("ready", 0)
-    assert props["default_generation_settings"]["params"]["temperature"] == 1  # of requests that state none
+    defaults = props["default_generation_settings"]["params"]
+    assert (defaults["temperature"], defaults["max_tokens"]) == (1, 32)  # of requests that state none
 
 
 def test_special_tokens_are_found_by_a_remote_tokenizer(client: httpx.Client) -> None:

@@ -18,8 +18,9 @@ def props(service: Service) -> Document:
 
     model = service.model
     length, sequences = model.engine.max_model_len, model.engine.sequences
-    defaults = {name: getattr(model.defaults.values, name) for name in NUMBERS}
+    defaults: Document = {name: getattr(model.defaults.values, name) for name in NUMBERS}
     defaults["temperature"] = usual_temperature(model.defaults)
+    defaults["max_tokens"] = service.settings.max_tokens or -1  # as in llama-server: the room in the context
     return {
         "model": service.names[0],
         "device": model.device.info.name,

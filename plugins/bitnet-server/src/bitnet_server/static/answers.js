@@ -1,12 +1,13 @@
 // Answers under way: one a conversation, also of conversations that are not shown.
 
 import { chat } from "./api.js";
-import { parameters } from "./choices.js";
+import { canThink, parameters } from "./choices.js";
 import { add, choose, drop, path } from "./conversation.js";
 import { promptOf, summaryPrompt } from "./prompt.js";
 import { save } from "./store.js";
 
 const EVERY = 2000; // milliseconds between two writes to the browser's storage
+const SUMMARY = 300; // most tokens of a summary
 
 const running = new Map(); // conversation's id -> {abort, conversation, message}
 let listeners = { began() {}, grew() {}, ended() {} };
@@ -81,12 +82,14 @@ export async function summarize(conversation, end) {
   running.set(conversation.id, { abort, conversation, message: null });
   listeners.began(conversation);
   try {
-    const limits = { ...(await parameters(conversation)), max_tokens: 400, truncation: "auto" };
+    const body = { ...(await parameters(conversation)), max_tokens: SUMMARY, truncation: "auto" };
+    if (canThink()) body.chat_template_kwargs = { enable_thinking: false };
     let text = "";
-    for await (const part of chat({ ...limits, messages: summaryPrompt(conversation, end) }, abort.signal)) {
+    for await (const part of chat({ ...body, messages: summaryPrompt(conversation, end) }, abort.signal)) {
       text += part.choices[0]?.delta.content ?? "";
     }
-    if (text.trim()) end.summary = text.trim();
+    if (!text.trim()) throw new Error("The model wrote no summary.");
+    end.summary = text.trim();
   } finally {
     running.delete(conversation.id);
     listeners.began(conversation);

@@ -17,9 +17,12 @@ export async function parameters(conversation) {
   const model = modelOf(conversation);
   if (model) body.model = model.id;
   if (values.full === "drop") body.truncation = "auto";
-  if (values.thinking) body.chat_template_kwargs = { enable_thinking: values.thinking === "on" };
+  if (values.thinking && canThink()) body.chat_template_kwargs = { enable_thinking: values.thinking === "on" };
   return body;
 }
+
+// Whether the model's chat template can switch thinking on and off.
+export const canThink = () => Boolean(server.props?.chat_template?.includes("enable_thinking"));
 
 // The model that answers a conversation: the chosen one if it is still there, else the first.
 export function modelOf(conversation) {

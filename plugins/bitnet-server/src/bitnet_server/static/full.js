@@ -36,5 +36,5 @@ async function condense(conversation, end, { retry, failed }) {
     return;
   }
   notice("");
-  if (end.summary) retry();
+  retry();
 }

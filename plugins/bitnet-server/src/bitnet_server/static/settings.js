@@ -1,6 +1,6 @@
 // The settings dialog: values for one chat, or for all that have none of their own.
 
-import { numbers } from "./choices.js";
+import { canThink, numbers } from "./choices.js";
 import { $, make } from "./dom.js";
 import { server } from "./server.js";
 import { save, saveSettings, settings } from "./store.js";
@@ -9,8 +9,13 @@ let conversation = null;
 
 const one = () => $("s-one").checked;
 const values = () => (one() ? conversation.settings : settings);
+const UNSET = { seed: "random", max_tokens: "no limit" };
+
 // The value that holds where the field is empty.
-const inherited = (name) => (one() ? settings[name] : undefined) ?? server.props?.default_generation_settings?.params?.[name];
+function inherited(name) {
+  const usual = server.props?.default_generation_settings?.params?.[name];
+  return (one() ? settings[name] : undefined) ?? (usual === -1 ? undefined : usual) ?? UNSET[name] ?? "";
+}
 
 // `current` returns the conversation that is shown.
 export function prepareSettings(current) {
@@ -59,10 +64,10 @@ function show() {
   for (const field of $("panel").querySelectorAll("[data-name]")) {
     const { name } = field.dataset;
     field.value = values()[name] ?? "";
-    if (field.type === "number") field.placeholder = inherited(name) ?? "";
+    if (field.type === "number") field.placeholder = inherited(name);
   }
   $("s-full").firstChild.textContent = one() ? "as in all chats" : "ask (the default)";
   $("s-thinking").firstChild.textContent = one() ? "as in all chats" : "as the model does";
-  $("s-system").placeholder = (one() && settings.system) || "You are a helpful assistant.";
-  $("s-thinking").parentElement.hidden = !server.props?.chat_template?.includes("enable_thinking");
+  $("s-system").placeholder = (one() && settings.system) || "none";
+  $("s-thinking").parentElement.hidden = !canThink();
 }
