@@ -80,6 +80,32 @@ def test_edited_turns_are_branches(chat: Any) -> None:
     assert [message["content"] for message in chat.sent[-1]["messages"]] == ["second question"]
 
 
+def test_an_answer_is_edited_and_a_message_deleted(chat: Any, visit: Any) -> None:
+    page = chat.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    for at in range(2):
+        chat.canned(f"answer {at}")
+        chat.say(f"question {at}")
+        chat.answered(at + 1)
+    page.get_by_label("Edit this answer").last.click()
+    page.get_by_label("Edited message").fill("My answer")
+    page.get_by_role("button", name="Keep").click()
+    expect(chat.body).to_have_text("My answer")
+    assert len(chat.sent) == 2
+    other = visit()
+    expect(other.body).to_have_text("My answer")
+    page.get_by_label("Delete this and what follows").last.click()
+    expect(chat.body).to_have_text("answer 1")
+    expect(other.body).to_have_text("answer 1")
+    page.get_by_label("Delete this and what follows").nth(2).click()
+    expect(page.locator(".message")).to_have_count(2)
+    expect(other.page.locator(".message")).to_have_count(2)
+    other.canned("answer 2")
+    other.say("question 2")
+    other.answered(2)
+    expect(page.locator(".message.user .body")).to_have_text(["question 0", "question 2"])
+
+
 def test_an_answer_that_fails_leaves_the_one_before(chat: Any) -> None:
     chat.canned("good answer")
     chat.say("question")
@@ -129,10 +155,19 @@ def test_conversations_are_renamed_exported_imported_and_deleted(chat: Any) -> N
     page.locator("#file").set_input_files(path)
     page.locator("#list .open", has_text="A greeting").click()
     expect(page.locator(".message")).to_have_count(2)
-    hostile = {"id": "x", "title": "t", "messages": [{"id": "a", "parent": "a", "role": "user", "content": "c"}]}
-    content = json.dumps({"conversations": [hostile]}).encode()
-    page.locator("#file").set_input_files({"name": "x", "mimeType": "application/json", "buffer": content})
+    own_parent = {"id": "a", "parent": "a", "role": "user", "content": "c", "files": [{"name": "f", "text": "g"}]}
+    odd = {
+        "id": "x",
+        "title": "odd",
+        "messages": [own_parent, {"id": "b", "role": "system"}, own_parent],
+        "settings": 5,
+    }
+    for conversations in ([odd], [odd, {"id": 5}]):
+        content = json.dumps({"conversations": conversations}).encode()
+        page.locator("#file").set_input_files({"name": "x", "mimeType": "application/json", "buffer": content})
     expect(page.get_by_role("alert")).to_contain_text("no conversations")
+    page.locator("#list .open", has_text="odd").click()
+    expect(page.locator(".message .body")).to_have_text("c")
 
 
 def test_a_chat_as_markdown(chat: Any) -> None:

@@ -2,7 +2,7 @@
 
 import { chat } from "./api.js";
 import { canThink, parameters } from "./choices.js";
-import { add, choose, drop, path } from "./conversation.js";
+import { add, path, remove } from "./conversation.js";
 import { promptOf, summaryPrompt } from "./prompt.js";
 import { save } from "./store.js";
 
@@ -36,16 +36,9 @@ export async function answer(conversation) {
     if (error.name !== "AbortError") failure = error;
   }
   running.delete(conversation.id);
-  if (!message.content && !message.thoughts) withdraw(conversation, message);
+  if (!message.content && !message.thoughts) remove(conversation, message);
   if (!save(conversation) || !kept) failure ??= new Error("The browser has no room left: export your conversations and delete some.");
   listeners.ended(conversation, message, failure);
-}
-
-// Remove an answer without text; an older version of it is shown instead.
-function withdraw(conversation, message) {
-  drop(conversation, message);
-  const asked = conversation.messages.find(({ id }) => id === message.parent);
-  if (asked) choose(conversation, asked);
 }
 
 async function read(conversation, message, signal) {

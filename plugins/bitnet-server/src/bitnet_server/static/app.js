@@ -3,7 +3,7 @@
 import * as answers from "./answers.js";
 import { contextOf, modelOf } from "./choices.js";
 import { prepareComposer, showBusy } from "./composer.js";
-import { add, before, choose, path } from "./conversation.js";
+import { add, before, choose, path, remove as removeMessage } from "./conversation.js";
 import { $, announce, copy, download, make } from "./dom.js";
 import { offerRoom } from "./full.js";
 import { askKey } from "./key.js";
@@ -108,11 +108,22 @@ const actions = {
   },
   edit(message, element) {
     if (busy()) return;
-    const again = (content) => {
+    const show = () => showLog(shown, actions, { follow: false });
+    const done = (content) => {
       before(shown, message);
-      send(content, message.files);
+      if (message.role === "user") return send(content, message.files);
+      add(shown, { role: "assistant", content });
+      keep(shown);
+      show();
     };
-    editIn(element, message, { send: again, cancel: () => showLog(shown, actions, { follow: false }) });
+    editIn(element, message, { send: done, cancel: show });
+  },
+  remove(message) {
+    if (busy() || !confirm("Delete this message and what follows it?")) return;
+    removeMessage(shown, message);
+    keep(shown);
+    showLog(shown, actions, { follow: false });
+    refresh();
   },
 };
 

@@ -1,9 +1,10 @@
-// A conversation: {id, title, changed, settings, messages, leaf}. Its messages {id, parent, role, content, ...} form a
-// tree, whose branches are other versions of a message. `leaf` is the last message of the branch that is shown.
+// A conversation: {id, title, changed, used, settings, messages, removed, leaf}. Its messages {id, parent, role, content,
+// ...} form a tree, whose branches are other versions of a message. `leaf` is the last message of the branch that is
+// shown, `removed` has the ids of deleted messages, which another tab may still have.
 
 const newId = () => crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(16)).join("-");
 
-export const fresh = () => ({ id: newId(), title: "New chat", changed: Date.now(), settings: {}, messages: [], leaf: null });
+export const fresh = () => ({ id: newId(), title: "New chat", changed: Date.now(), settings: {}, messages: [], removed: [], leaf: null });
 
 // The messages of the branch that is shown, the first one first.
 export function path({ messages, leaf }) {
@@ -37,42 +38,53 @@ export function choose(conversation, message) {
   conversation.leaf = leaf.id;
 }
 
-// Remove a message that has no answer.
-export function drop(conversation, message) {
-  conversation.messages = conversation.messages.filter((other) => other !== message);
-  if (conversation.leaf === message.id) conversation.leaf = message.parent;
+// Remove a message and all that follows it; another version of it is shown if there is one.
+export function remove(conversation, message) {
+  const gone = new Set([message.id]);
+  for (const { id, parent } of conversation.messages) if (gone.has(parent)) gone.add(id);
+  conversation.removed.push(...gone);
+  conversation.messages = conversation.messages.filter(({ id }) => !gone.has(id));
+  conversation.leaf = message.parent;
+  const other = versions(conversation, message).at(-1);
+  if (other) choose(conversation, other);
 }
 
 // Take in the messages that another tab has saved; of two states of a message the longer one is the later.
 export function merge(mine, theirs) {
+  const gone = new Set([...mine.removed, ...theirs.removed]);
+  mine.removed = [...gone];
+  mine.messages = mine.messages.filter(({ id }) => !gone.has(id));
   const known = new Map(mine.messages.map((message) => [message.id, message]));
   for (const message of theirs.messages) {
     const own = known.get(message.id);
-    if (!own) mine.messages.push(message);
-    else if (message.content.length > own.content.length) Object.assign(own, message);
+    if (!own && !gone.has(message.id)) mine.messages.push(message);
+    else if (own && message.content.length > own.content.length) Object.assign(own, message);
   }
+  const here = (leaf) => mine.messages.some(({ id }) => id === leaf);
+  if (!here(mine.leaf)) mine.leaf = here(theirs.leaf) ? theirs.leaf : (mine.messages.at(-1)?.id ?? null);
 }
 
 // Show what another tab has added after the last message that is shown here.
 export function follow(mine, theirs) {
-  if (mine.leaf === null || path(theirs).some(({ id }) => id === mine.leaf)) mine.leaf = theirs.leaf;
+  if (path(theirs).some(({ id }) => id === mine.leaf)) mine.leaf = theirs.leaf;
 }
 
-// A conversation from a file or another version of the page, made whole; null if it is not one.
+// A conversation from storage or a file, made whole: a message without its parent begins a branch. Null if it is not one.
 export function parsed(value) {
-  const one = value && !Array.isArray(value.messages) ? null : value;
-  if (!one || !isText(one.id) || !isText(one.title)) return null;
-  const linear = one.messages.length > 0 && one.messages.every((message) => message?.id === undefined);
-  const messages = linear ? chained(one) : one.messages;
+  if (!isText(value?.id) || !isText(value.title) || !Array.isArray(value.messages)) return null;
+  const linear = value.messages.every((message) => message?.id === undefined);
+  const messages = [];
   const ids = new Set();
-  for (const message of messages) {
-    if (!isMessage(message) || ids.has(message.id) || !(message.parent === null || ids.has(message.parent))) return null;
+  for (const message of linear ? chained(value) : value.messages) {
+    if (!isMessage(message) || ids.has(message.id)) continue;
+    messages.push(ids.has(message.parent) ? message : { ...message, parent: null });
     ids.add(message.id);
   }
-  const leaf = ids.has(one.leaf) ? one.leaf : (messages.at(-1)?.id ?? null);
-  const plain = Object.entries(one.settings ?? {}).filter(([, value]) => ["string", "number"].includes(typeof value));
-  const [changed, used] = [one.changed, one.used].map((value) => Number(value) || 0);
-  return { id: one.id, title: one.title, changed, used, settings: Object.fromEntries(plain), messages, leaf };
+  const leaf = ids.has(value.leaf) ? value.leaf : (messages.at(-1)?.id ?? null);
+  const [changed, used] = [value.changed, value.used].map((number) => Number(number) || 0);
+  const removed = Array.isArray(value.removed) ? value.removed.filter(isText) : [];
+  const plain = Object.entries(value.settings ?? {}).filter(([, one]) => ["string", "number"].includes(typeof one));
+  return { id: value.id, title: value.title, changed, used, settings: Object.fromEntries(plain), messages, removed, leaf };
 }
 
 const isText = (value) => typeof value === "string";

@@ -5,7 +5,7 @@ import { versions } from "./conversation.js";
 import { copy, iconButton, make, symbol } from "./dom.js";
 import { render } from "./markdown.js";
 
-// actions: {edit, redo, proceed, choose}, each called with a message; `last` and `busy` decide which are offered.
+// actions: {edit, redo, proceed, choose, remove}, each called with a message; `last` and `busy` decide which are offered.
 export function messageElement(message, conversation, { last, busy, actions }) {
   const mine = message.role === "user";
   const body = make("div", { className: "body" });
@@ -49,11 +49,13 @@ function buttons(message, conversation, { last, actions, element }) {
   const branches = versions(conversation, message);
   if (branches.length > 1) row.append(...arrows(message, branches, actions));
   row.append(copyButton(message));
-  if (message.role === "user") row.append(iconButton("edit", "Edit and send again", () => actions.edit(message, element)));
-  else row.append(iconButton("redo", "Write another answer", () => actions.redo(message)));
+  const edit = message.role === "user" ? "Edit and send again" : "Edit this answer";
+  row.append(iconButton("edit", edit, () => actions.edit(message, element)));
+  if (message.role === "assistant") row.append(iconButton("redo", "Write another answer", () => actions.redo(message)));
   if (last && message.role === "assistant" && message.content) {
     row.append(iconButton("more", "Continue this answer", () => actions.proceed()));
   }
+  row.append(iconButton("bin", "Delete this and what follows", () => actions.remove(message)));
   const notes = [message.speed, message.finish === "length" ? "cut off at the limit" : ""].filter(Boolean);
   if (notes.length) row.append(make("span", { textContent: notes.join(" · ") }));
   return row;
@@ -90,6 +92,6 @@ export function editor(message, { send, cancel }) {
   });
   const row = make("div", { className: "row" },
     make("button", { textContent: "Cancel", on: { click: cancel } }),
-    make("button", { textContent: "Send", className: "main", on: { click: done } }));
+    make("button", { textContent: message.role === "user" ? "Send" : "Keep", className: "main", on: { click: done } }));
   return [area, row];
 }
