@@ -85,6 +85,14 @@ def test_errors_can_be_read_and_tried_again(chat: Any) -> None:
     chat.canned("Here I am.")
     chat.page.get_by_role("button", name="Try again").click()
     expect(chat.answered()).to_have_text("Here I am.")
+    chat.refused(429, "the queue is full")
+    chat.say("And now?")
+    expect(chat.page.get_by_role("alert")).to_be_visible()
+    chat.page.reload()
+    chat.canned("Now as well.")
+    chat.page.get_by_label("Answer this message").click()
+    expect(chat.answered(2)).to_have_text("Now as well.")
+    chat.wrong.clear()
 
 
 def test_a_broken_stream_keeps_what_has_come(chat: Any) -> None:

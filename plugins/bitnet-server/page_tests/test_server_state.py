@@ -18,7 +18,7 @@ def ask_again(page: Page) -> None:
 STATES: list[tuple[dict[str, Any] | None, str, str]] = [
     ({"json": {**PROPS, "health": "ready", "active_requests": 2}}, "ready", "tiny · cpu"),
     ({"json": {**PROPS, "health": "ready", "active_requests": 5}}, "busy", "busy, 3 waiting"),
-    ({"json": {**PROPS, "state": "loading"}}, "loading", "tiny: loading"),
+    ({"json": {**PROPS, "state": "loading"}}, "loading", "tiny · loading"),
     ({"json": {"model": "tiny", "state": "unloaded"}}, "ready", "tiny · loads with the first message"),
     ({"json": {**PROPS, "health": "draining"}}, "draining", "shutting down"),
     ({"json": {**PROPS, "health": "device lost"}}, "failed", "device lost"),

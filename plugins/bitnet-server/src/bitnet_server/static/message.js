@@ -55,6 +55,7 @@ function buttons(message, conversation, { last, actions, element }) {
   if (last && message.role === "assistant" && message.content) {
     row.append(iconButton("more", "Continue this answer", () => actions.proceed()));
   }
+  if (last && message.role === "user") row.append(iconButton("redo", "Answer this message", () => actions.proceed()));
   row.append(iconButton("bin", "Delete this and what follows", () => actions.remove(message)));
   const notes = [message.speed, message.finish === "length" ? "cut off at the limit" : ""].filter(Boolean);
   if (notes.length) row.append(make("span", { textContent: notes.join(" · ") }));

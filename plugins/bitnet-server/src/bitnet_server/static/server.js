@@ -43,9 +43,10 @@ const pause = () => (["ready", "busy"].includes(server.state) ? CALM : SOON);
 function condition({ health = "ready", state, model, device, active_requests: active = 0, total_slots: slots = 0 }) {
   if (health === "draining") return { state: "draining", text: "the server is shutting down" };
   if (health !== "ready") return { state: "failed", text: `the server does not work: ${health}` };
-  if (state === "loading") return { state: "loading", text: `${model}: loading…` };
-  if (state === "unloaded") return { state: "ready", text: `${model} · loads with the first message` };
-  const text = `${model} · ${device}`;
+  const name = server.models.length > 1 ? "" : `${model} · `; // of several, the menu has the names
+  if (state === "loading") return { state: "loading", text: `${name}loading…` };
+  if (state === "unloaded") return { state: "ready", text: `${name}loads with the first message` };
+  const text = `${name}${device}`;
   return active > slots ? { state: "busy", text: `${text} · busy, ${active - slots} waiting` } : { state: "ready", text };
 }
 
