@@ -27,10 +27,12 @@ def test_two_tabs_write_to_one_conversation(chat: Any, visit: Any) -> None:
     chat.say("Begin")
     chat.answered()
     other = visit()
-    other.canned("two")
+    usage = {"usage": {"completion_tokens": 2, "total_tokens": 9}, "timings": {"predicted_per_second": 7}}
+    other.canned("two", **usage)
     other.say("Go on")
     other.answered(2)
     expect(chat.page.locator(".message")).to_have_count(4)  # the first tab follows
+    expect(chat.page.locator(".tools span").last).to_have_text("2 tokens, 7.0 tokens/s")
     chat.say("And on")
     chat.answered(3)
     expect(other.page.locator(".message")).to_have_count(6)

@@ -85,10 +85,10 @@ function send(text, files = []) {
   respond();
 }
 
-function respond() {
+function respond(conversation = shown) {
   notice("");
-  failures.delete(shown.id);
-  answers.answer(shown);
+  failures.delete(conversation.id);
+  answers.answer(conversation);
 }
 
 const actions = {
@@ -167,7 +167,7 @@ function ended(conversation, message, failure) {
 function fail(conversation, message, failure) {
   const retry = () => {
     if (!conversation.messages.includes(message)) conversation.leaf = message.parent;
-    respond();
+    respond(conversation);
   };
   const failed = (error) => fail(conversation, message, error);
   if (!failure || failure.code === "context_length_exceeded") offerRoom(conversation, { retry, editLast, anew, begin, failed });

@@ -49,6 +49,8 @@ export function remove(conversation, message) {
   if (other) choose(conversation, other);
 }
 
+const size = ({ content, thoughts = "" }) => content.length + thoughts.length;
+
 // Take in the messages that another tab has saved; of two states of a message the longer one is the later.
 export function merge(mine, theirs) {
   const gone = new Set([...mine.removed, ...theirs.removed]);
@@ -58,7 +60,7 @@ export function merge(mine, theirs) {
   for (const message of theirs.messages) {
     const own = known.get(message.id);
     if (!own && !gone.has(message.id)) mine.messages.push(message);
-    else if (own && message.content.length > own.content.length) Object.assign(own, message);
+    else if (own && size(message) >= size(own)) Object.assign(own, message);
   }
   const here = (leaf) => mine.messages.some(({ id }) => id === leaf);
   if (!here(mine.leaf)) mine.leaf = here(theirs.leaf) ? theirs.leaf : (mine.messages.at(-1)?.id ?? null);

@@ -6,7 +6,6 @@ import { $ } from "./dom.js";
 import { editor, fill, messageElement } from "./message.js";
 
 const NEAR = 80; // pixels from the end within which the page follows an answer
-
 const CHEAP = 8; // milliseconds that drawing may take in every frame
 const SHARE = 4; // else the pause after it, in times of what it took
 
@@ -47,7 +46,7 @@ export function grow(message) {
 
 function draw(message) {
   const element = $("log").lastChild;
-  if (!element) return;
+  if (element?.message !== message) return; // another conversation is shown now
   fill(element, message, true);
   if (following) toEnd();
   showDown();

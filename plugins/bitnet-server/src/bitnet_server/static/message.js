@@ -10,6 +10,7 @@ export function messageElement(message, conversation, { last, busy, actions }) {
   const mine = message.role === "user";
   const body = make("div", { className: "body" });
   const element = make("article", { className: `message ${message.role}`, label: mine ? "You" : "Answer" });
+  element.message = message;
   if (message.summary) element.append(summary(message.summary));
   if (message.files?.length) element.append(make("div", { className: "files" }, ...message.files.map(block)));
   if (message.content || !mine) element.append(body);
