@@ -338,6 +338,7 @@ def test_sigterm_lets_texts_finish(tokens: int, timeout: float, complete: bool) 
             time.sleep(0.2)
             refused = client.post(COMPLETIONS, json=LONG)
             assert (refused.status_code, refused.headers["x-should-retry"]) == (503, "false")
+            assert client.get("/props").json()["health"] == "draining"  # the chat page says so
             rest = [line for line in lines if line]
         assert (rest[-1] == "data: [DONE]") == complete
         if not complete:
