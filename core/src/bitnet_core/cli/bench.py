@@ -14,10 +14,11 @@ from bitnet_hal.errors import BitnetError, UsageError
 from bitnet_hal.output import check_output, new_file
 
 from bitnet_core.cli import options
+from bitnet_core.cli.bench_speculation import speculation_rows
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar
 from bitnet_core.cli.opening import opened
 from bitnet_core.cli.parameters import expanded
-from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.engine import EngineOptions, Speculate
 from bitnet_core.options.fields import option
 from bitnet_core.options.loading import LoadOptions
 from bitnet_core.units import size
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bitnet_core.api import Model
     from bitnet_core.measure.benchmark import BenchResult
     from bitnet_core.measure.profiling import StepProfile
+    from bitnet_core.measure.speculation import SpeculationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ class BenchOptions:
     max_tokens: int = option(128, flags=("--max-tokens", "-n"), at_least=2, help="Tokens to generate.")
     sequences: int = option(1, flags=("--sequences", "-s"), at_least=1, help="Concurrent requests.")
     repeat: int = option(3, at_least=1, help="Runs; the medians are printed.")
+    acceptance: tuple[float, ...] = option(
+        (),
+        metavar="P",
+        at_least=0,
+        at_most=1,
+        help="Measure speculation with draft tokens that are right with probability P; may be repeated. Without it, "
+        "--speculate KIND measures the real ones.",
+    )
 
 
 ServerOption = Annotated[
@@ -85,6 +95,7 @@ def bench(
     with opened(model, loading, engine, synthetic) as loaded:
         seconds = time.perf_counter() - start
         result, profiles = _bench_model(loaded, seconds, wanted, profile)
+        speculation = _bench_speculation(loaded, wanted, result.prompt_tokens, engine.speculate)
         source = loaded.source.path
     if profile:
         with new_file(profile, [source], force=force) as file:
@@ -92,9 +103,9 @@ def bench(
 
             file.write(json.dumps(chrome_trace(profiles)).encode())
     if as_json:
-        print_json(result.document())
+        print_json(result.document() | ({"speculation": speculation.document()} if speculation else {}))
     else:
-        _print(result)
+        _print(result, list(speculation_rows(speculation)) if speculation else [])
         for step in profiles:
             _print_kernels(step, result.read_bandwidth)
 
@@ -111,6 +122,26 @@ def _bench_model(
             model, load_seconds, wanted.prompt_tokens, wanted.max_tokens, wanted.repeat, wanted.sequences, progress
         )
     return result, measure_kernels(model.engine) if profile else []
+
+
+def _bench_speculation(
+    model: Model, wanted: BenchOptions, prompt_tokens: int, speculate: Speculate
+) -> SpeculationResult | None:
+    """Measure speculation, if it is asked for."""
+    if not wanted.acceptance and speculate in ("auto", "off"):
+        return None
+    from bitnet_core.measure.speculation import measure_speculation
+
+    with progress_bar() as progress:
+        return measure_speculation(
+            model.engine,
+            wanted.acceptance,
+            prompt_tokens=prompt_tokens,
+            max_tokens=wanted.max_tokens,
+            repeat=wanted.repeat,
+            sequences=wanted.sequences,
+            progress=progress,
+        )
 
 
 def _bench_server(url: str, wanted: BenchOptions, *, as_json: bool) -> None:
@@ -146,7 +177,7 @@ def _bench_server(url: str, wanted: BenchOptions, *, as_json: bool) -> None:
         raise BitnetError("requests failed: " + "; ".join(f"{count} x {text[:200]}" for text, count in counted))
 
 
-def _print(result: BenchResult) -> None:
+def _print(result: BenchResult, more: list[tuple[str, str]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -176,7 +207,7 @@ def _print(result: BenchResult) -> None:
             f"{result.read_bandwidth / 1e9:.1f} GB/s",
         ),
     ]
-    for name, value in rows:
+    for name, value in rows + more:
         table.add_row(cell(name, "bold"), cell(value))
     print_table(table)
 

@@ -112,8 +112,9 @@ class Scheduler:
         if not queued and (done := self.speculative.step(self._runner)) is not None:
             return done
         began = time.perf_counter()
-        done = self._decode(queued, greedy, max(1, self.speculative.until_next()))
-        self.speculative.stepped(done, time.perf_counter() - began)
+        most = max(1, self.speculative.until_next())
+        done = self._decode(queued, greedy, most)
+        self.speculative.stepped(done, time.perf_counter() - began, most)
         return done
 
     def _decode(self, queued: int, greedy: bool, most: float) -> list[RequestOutput]:

@@ -20,7 +20,7 @@ from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.drafter import Drafter
-from bitnet_core.engine.speculation.policy import DraftPolicy
+from bitnet_core.engine.speculation.policy import PLAIN_RUN, DraftPolicy
 
 
 class SpeculativeScheduler:
@@ -46,37 +46,41 @@ class SpeculativeScheduler:
         """Number of tokens that the running requests may generate before one of them may have a draft."""
         return self.policy.until_next(self._admission.running, self.rows)
 
-    def stepped(self, outputs: Sequence[RequestOutput], seconds: float) -> None:
-        """Take the duration of steps without draft tokens."""
+    def stepped(self, outputs: Sequence[RequestOutput], seconds: float, most: float) -> None:
+        """Take the duration of steps without draft tokens. most: largest number of steps that were allowed."""
         steps = max((len(output.tokens) for output in outputs), default=0)
         if steps:
-            self.policy.stepped(len(outputs), seconds / steps)
+            self.policy.stepped(len(outputs), seconds / steps, steps, free=most >= PLAIN_RUN)
 
     def step(self, runner: Runner) -> list[RequestOutput] | None:
         """Verify draft tokens in one step with a row of every other running request; None if no draft seems worth
         it."""
         if self.drafter is None or self.until_next() > 0:
             return None
+        began = time.perf_counter()
         self._admission.reserve(1)
-        drafts = self._drafts(self.drafter)
-        return self._verify(runner, self.drafter, drafts) if drafts else None
+        drafts, drafting = self._drafts(self.drafter)
+        return self._verify(runner, self.drafter, drafts, began + drafting) if drafts else None
 
-    def _drafts(self, drafter: Drafter) -> dict[Request, list[int]]:
-        """Return the draft tokens to verify. No request is preempted for them."""
+    def _drafts(self, drafter: Drafter) -> tuple[dict[Request, list[int]], float]:
+        """Return the draft tokens to verify, and the seconds that drafting took. No request is preempted for them."""
         admission = self._admission
         running = admission.running
         most = {request: min(admission.tokens_left(request) - 1, MAX_DRAFT) for request in running}
         limits = self.policy.limits(running, most, self.rows)
         limits = {one: count for one, count in limits.items() if admission.reserve_free([one], 1 + count)}
         if not limits:
-            return {}
+            return {}, 0.0
         began = time.perf_counter()
         drafts = drafter.propose(limits)
-        self.policy.drafted_for(limits, drafts, time.perf_counter() - began)
-        return drafts
+        seconds = time.perf_counter() - began
+        self.policy.drafted_for(limits, drafts, seconds)
+        return drafts, seconds
 
-    def _verify(self, runner: Runner, drafter: Drafter, drafts: dict[Request, list[int]]) -> list[RequestOutput]:
-        began = time.perf_counter()
+    def _verify(
+        self, runner: Runner, drafter: Drafter, drafts: dict[Request, list[int]], began: float
+    ) -> list[RequestOutput]:
+        """Verify draft tokens. began: start of the step on the clock, without the time of drafting."""
         running = self._admission.running.copy()
         rows = {request: _rows_of(request, drafts.get(request, [])) for request in running}
         ordered, logits_requests = order_rows([row for some in rows.values() for row in some])

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-_LAST = 8
-"""Number of steps that a running mean covers."""
+import statistics
+from collections import deque
+
+_LAST = 9
+"""Number of measurements that count."""
 
 
 class StepCosts:
-    """Running means of the seconds of steps, by number of rows. The first step of a size compiles and records, so it
-    does not count."""
+    """Medians of the seconds of steps, by number of rows: other programs may interrupt some. The first measurement of a
+    size does not count: it compiles and records."""
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._means: dict[int, float] = {}
+        self._last: dict[int, deque[float]] = {}
+        self.measured: dict[int, float] = {}
+        """The medians by number of rows."""
 
     def update(self, rows: int, seconds: float) -> None:
-        """Add a step."""
-        count = self._counts.get(rows, 0)
-        self._counts[rows] = count + 1
-        if count:
-            mean = self._means.get(rows, seconds)
-            self._means[rows] = mean + (seconds - mean) / min(count, _LAST)
-
-    @property
-    def measured(self) -> dict[int, float]:
-        """The means by number of rows."""
-        return dict(self._means)
+        """Add a measurement."""
+        last = self._last.get(rows)
+        if last is None:
+            self._last[rows] = deque(maxlen=_LAST)
+            return
+        last.append(seconds)
+        self.measured[rows] = statistics.median(last)
 
 
 def interpolated(points: dict[int, float], rows: int) -> float:

@@ -23,8 +23,11 @@ _GUESS_WEIGHT = 4
 _KEPT = 0.98
 """Weight of earlier verifications of all requests against the next one."""
 
-_PLAIN_EVERY = 64
-"""Number of steps with draft tokens after which one without is measured again: costs change as texts grow."""
+PLAIN_RUN = 8
+"""Number of steps without draft tokens that are measured together: the first ones of a run may be slower."""
+
+_PLAIN_EVERY = 128
+"""Number of steps with draft tokens after which such a run is measured again: costs change as texts grow."""
 
 _SLOW_SECONDS = 0.005
 """From this duration of a token on, looking for a draft after each token costs little."""
@@ -49,7 +52,8 @@ class DraftPolicy:
         self._plain = StepCosts()  # of steps without draft tokens, by number of requests
         self._verifying = StepCosts()  # of those with, by number of rows
         self._drafting = StepCosts()  # of proposals, by largest number of draft tokens of a request
-        self._steps = 0  # that verified draft tokens, since the last one without
+        self._steps = 0  # that verified draft tokens, since the last measured run without
+        self._plain_left = 2 * PLAIN_RUN  # steps of that run
         self._right = self._tried = 0.0
         self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
         self._warned = False
@@ -62,7 +66,10 @@ class DraftPolicy:
         """
         spare = rows - len(requests)
         due = [one for one in requests if most[one] > 0 and self._state(one).wait(len(one.tokens)) <= 0]
-        if not due or spare < 1 or not self._plain.measured or self._steps >= _PLAIN_EVERY:
+        if not due or spare < 1:
+            return {}
+        if len(requests) not in self._plain.measured or self._steps >= _PLAIN_EVERY:
+            self._plain_left = PLAIN_RUN
             return {}
         chosen = self._best(due, most, len(requests), spare)
         for request in due:
@@ -133,17 +140,21 @@ class DraftPolicy:
         """Return the number of tokens until one of these requests may have a draft; inf if none may."""
         if len(requests) >= rows:
             return math.inf
-        return min((self._state(one).wait(len(one.tokens)) for one in requests), default=math.inf)
+        waiting = min((self._state(one).wait(len(one.tokens)) for one in requests), default=math.inf)
+        return max(waiting, self._plain_left)
 
     @property
     def step_seconds(self) -> dict[str, dict[int, float]]:
-        """The mean seconds of steps: without draft tokens by number of requests, of those with by number of rows."""
-        return {"plain": self._plain.measured, "verifying": self._verifying.measured}
+        """The median seconds of steps: without draft tokens by number of requests, of those with by number of rows."""
+        return {"plain": dict(self._plain.measured), "verifying": dict(self._verifying.measured)}
 
-    def stepped(self, requests: int, seconds: float) -> None:
-        """Take a step without draft tokens."""
-        self._plain.update(requests, seconds)
-        self._steps = 0
+    def stepped(self, requests: int, seconds: float, steps: int, *, free: bool) -> None:
+        """Take steps without draft tokens, which took this many seconds each. free: True if speculation did not cut the
+        run short."""
+        if free:
+            self._plain.update(requests, seconds)
+            self._steps = 0
+        self._plain_left = max(0, self._plain_left - steps)
 
     def drafted_for(
         self, limits: Mapping[Request, int], drafts: Mapping[Request, Sequence[int]], seconds: float

@@ -1,0 +1,44 @@
+"""A drafter for measurements that knows the texts and is right as often as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.speculation.drafter import Drafter
+
+Texts = Mapping[tuple[int, ...], list[int]]
+"""Generated tokens by prompt."""
+
+
+class SimulatedDrafter:
+    """A drafter whose tokens are right with a probability, each if those before it are. inner: makes the real drafts,
+    which are not used, so that drafting takes its time. texts: of all requests, with greedy sampling."""
+
+    def __init__(self, inner: Drafter, texts: Texts, probability: float, vocab: int, seed: int = 0) -> None:
+        self.kind = inner.kind
+        self._inner = inner
+        self._texts = texts
+        self._probability = probability
+        self._vocab = vocab
+        self._random = np.random.default_rng(seed)
+
+    def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
+        """Return the next tokens of each text, with wrong ones among them."""
+        self._inner.propose(limits)
+        drafts: dict[Request, list[int]] = {}
+        for request, limit in limits.items():
+            text = self._texts[tuple(request.tokens[: request.prompt_tokens])]
+            coming = text[request.generated_tokens :][:limit]
+            wrong = self._random.random(len(coming)) >= self._probability
+            drafts[request] = [(token + bool(no)) % self._vocab for token, no in zip(coming, wrong, strict=True)]
+        return drafts
+
+    def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
+        """Pass the result on."""
+        self._inner.committed(request, row, drafted, accepted)
+
+    def close(self) -> None:
+        """Do nothing: the engine closes the inner drafter."""
