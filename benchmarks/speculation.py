@@ -5,8 +5,8 @@ Three measurements of each shape, greedy, with the option deterministic where th
 - the duration of a step that verifies 1, 2, 4 and 8 rows of one text;
 - tokens per second with draft tokens that are right with probability 0.5, 0.7 and 0.9, for 1 and 8 texts;
 - prompt lookup on a text that repeats its prompt, the edit of a source file, and on prose that does not. Random weights
-  write neither, so the texts are forced by a constraint: every step computes the model, and its choice is the next token
-  of the text. Tokens are words and marks.
+  write neither, so a constraint forces the texts: every step computes the model, and its choice is the next token of
+  the text. Tokens are words and marks.
 
 Ratios are to the same engine without speculation, and to one with default options ("default"), which fuses kernels on
 devices that are not batch-invariant by themselves. The table comes last; --json FILE keeps all figures.

@@ -6,10 +6,12 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import bitnet_core
+from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
+from bitnet_core.engine.speculation.simulated import SimulatedDrafter
 
 CLIENTS = 16
 PREFIX = "Once upon a time there was a little fox who lived in a big forest with his mother. "
@@ -42,10 +44,29 @@ def load() -> bitnet_core.Model:
     )
 
 
+def speculate(engine: Any, texts: Mapping[tuple[int, ...], list[int]]) -> None:
+    """Draft a token of each text in every step with room for them, eight of ten of them right."""
+
+    def limits(requests: list[Any], most: Mapping[Any, int], rows: int) -> dict[Any, int]:
+        return {one: 1 for one in requests if most[one] > 0 and rows >= 2 * len(requests)}
+
+    speculative = engine.scheduler.speculative
+    speculative.use(SimulatedDrafter(PromptLookup(), texts, 0.8, engine.config.tokens), engine.sequences)
+    speculative.policy.limits = limits  # whatever it costs
+    speculative.policy.until_next = lambda requests, rows: 0
+
+
 def test_texts_of_many_clients_are_those_of_one(serve: Callable[..., Any]) -> None:
+    """Alone without speculation, together with it."""
     with serve(load) as served:
+        engine = served.service.model.engine
+        asked: list[Any] = []
+        engine.scheduler.speculative.use(None, 0)
+        add = engine.scheduler.add_request
+        engine.scheduler.add_request = lambda request: [add(request), asked.append(request)]
         alone = [text(served, number) for number in range(CLIENTS)]
         served.idle()
+        speculate(engine, {tuple(one.tokens[: one.prompt_tokens]): one.generated for one in asked})
         found: dict[int, str] = {}
         delays = random.Random(45)
 
@@ -59,6 +80,7 @@ def test_texts_of_many_clients_are_those_of_one(serve: Callable[..., Any]) -> No
         for thread in threads:
             thread.join(60)
         served.idle()
+    assert engine.scheduler.counts["accepted_tokens"] > 10
     for number, wanted in enumerate(alone):
         if number % 5 == 4:
             assert found[number]

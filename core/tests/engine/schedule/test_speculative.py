@@ -80,6 +80,7 @@ def always(engine: Any, count: int = 4) -> None:
         return chosen
 
     engine.scheduler.speculative.policy.limits = limits
+    engine.scheduler.speculative.policy.until_next = lambda requests, rows: 0
 
 
 @pytest.fixture

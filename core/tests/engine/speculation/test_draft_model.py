@@ -40,6 +40,7 @@ def always(engine: Any, count: int = 3) -> None:
         return {request: min(count, most[request], share) for request in requests if min(most[request], share) > 0}
 
     engine.scheduler.speculative.policy.limits = limits
+    engine.scheduler.speculative.policy.until_next = lambda requests, rows: 0
 
 
 PROMPTS = [[5, 6, 7], list(range(1, 60)), [9, 9]]
