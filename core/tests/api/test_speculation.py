@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import bitnet_core
 import pytest
-from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.engine.speculation.simulated import SimulatedDrafter
 from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.testing.drafts import draft_always, draft_never
 
 PROMPT = [5, 6, 7, 8] * 4
 TOKENS = 24
-
-
-def limits(requests: list[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
-    """Draft at every step, whatever it costs."""
-    return {request: min(4, most[request]) for request in requests if most[request] > 0}
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +46,18 @@ def chunks(model: bitnet_core.Model, **options: Any) -> tuple[list[Any], Any]:
         },
     ],
 )
-def test_streams_are_those_without(
-    model: bitnet_core.Model, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_are_those_without(model: bitnet_core.Model, options: dict[str, Any]) -> None:
     """A stop of 1 stands for the last three characters of the text."""
     if "response_format" in options:
         pytest.importorskip("llguidance")
-    speculative = model.engine.scheduler.speculative
-    speculative.use(None, 0)
+    draft_never(model.engine)
     if options.get("stop") == 1:
         text = chunks(model, **{**options, "stop": ()})[1].text
         options = {**options, "stop": text[-3:]}
     expected, result = chunks(model, **options)
     full = chunks(model, **{**options, "stop": ()})[1].tokens
     texts = {tuple(PROMPT): list(full)}
-    speculative.use(SimulatedDrafter(PromptLookup(), texts, 0.8, model.config.tokens), 8)
-    monkeypatch.setattr(speculative.policy, "limits", limits)
-    monkeypatch.setattr(speculative.policy, "until_next", lambda requests, rows: 0)
+    draft_always(model.engine, SimulatedDrafter(PromptLookup(), texts, 0.8, model.config.tokens), 4)
     found, drafted = chunks(model, **options)
     assert found == expected
     assert (drafted.tokens, drafted.scores, drafted.finish_reason) == (

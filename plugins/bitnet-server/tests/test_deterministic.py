@@ -6,12 +6,13 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import bitnet_core
 from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.engine.speculation.simulated import SimulatedDrafter
+from bitnet_core.testing.drafts import draft_always, draft_never
 
 CLIENTS = 16
 PREFIX = "Once upon a time there was a little fox who lived in a big forest with his mother. "
@@ -44,29 +45,18 @@ def load() -> bitnet_core.Model:
     )
 
 
-def speculate(engine: Any, texts: Mapping[tuple[int, ...], list[int]]) -> None:
-    """Draft a token of each text in every step with room for them, eight of ten of them right."""
-
-    def limits(requests: list[Any], most: Mapping[Any, int], rows: int) -> dict[Any, int]:
-        return {one: 1 for one in requests if most[one] > 0 and rows >= 2 * len(requests)}
-
-    speculative = engine.scheduler.speculative
-    speculative.use(SimulatedDrafter(PromptLookup(), texts, 0.8, engine.config.tokens), engine.sequences)
-    speculative.policy.limits = limits  # whatever it costs
-    speculative.policy.until_next = lambda requests, rows: 0
-
-
 def test_texts_of_many_clients_are_those_of_one(serve: Callable[..., Any]) -> None:
     """Alone without speculation, together with it."""
     with serve(load) as served:
         engine = served.service.model.engine
         asked: list[Any] = []
-        engine.scheduler.speculative.use(None, 0)
+        draft_never(engine)
         add = engine.scheduler.add_request
         engine.scheduler.add_request = lambda request: [add(request), asked.append(request)]
         alone = [text(served, number) for number in range(CLIENTS)]
         served.idle()
-        speculate(engine, {tuple(one.tokens[: one.prompt_tokens]): one.generated for one in asked})
+        texts = {tuple(one.tokens[: one.prompt_tokens]): one.generated for one in asked}
+        draft_always(engine, SimulatedDrafter(PromptLookup(), texts, 0.8, engine.config.tokens), 1)
         found: dict[int, str] = {}
         delays = random.Random(45)
 

@@ -151,7 +151,7 @@ class ModelRules:
         """With the option `deterministic`, greedy and seeded texts must be those that each request has alone.
 
         Requests arrive in the middle of others, some are cancelled, prefixes are shared, and the cache is too small for
-        all: requests are preempted and recomputed.
+        all: requests are preempted and recomputed. Beside others, steps also verify draft tokens.
         """
         _needs_every_kernel(bench)
         texts.check(bench.backend.open(bench.index), requests=10, tokens=24)

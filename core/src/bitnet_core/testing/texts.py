@@ -12,9 +12,12 @@ from bitnet_hal.device import Device
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.kv_cache.cache import cache_bytes
 from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
+from bitnet_core.engine.speculation.simulated import SimulatedDrafter
 from bitnet_core.formats.open import open_model
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.testing.drafts import draft_always, draft_never
 
 BLOCKS = 5
 """Cache blocks of 64 tokens: less than TOGETHER requests need."""
@@ -52,7 +55,8 @@ def drawn(requests: int, vocab: int) -> list[Asked]:
 def check(device: Device, *, requests: int, tokens: int) -> None:
     """Compare the texts of `requests` requests of up to `tokens` tokens with those they have alone; closes the device.
 
-    Raises AssertionError if one differs, or if no request was preempted, reused a prefix or shared a step.
+    Together, every step that has rows for them verifies draft tokens, most of them right. Raises AssertionError if a
+    text differs, or if no request was preempted, reused a prefix or shared a step, or no draft token was accepted.
     """
     source = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     options = EngineOptions(
@@ -64,7 +68,11 @@ def check(device: Device, *, requests: int, tokens: int) -> None:
     engine = Engine(source, device, options)
     try:
         asked = drawn(requests, engine.config.tokens)
+        draft_never(engine)
         alone = [_alone(engine, one, tokens) for one in asked]
+        if engine.worker.verify_rows:
+            texts = {tuple(one.prompt): text for one, text in zip(asked, alone, strict=True)}
+            draft_always(engine, SimulatedDrafter(PromptLookup(), texts, 0.8, engine.config.tokens), 2)
         before = dict(engine.scheduler.counts)
         together, most = _together(engine, asked, tokens)
         counts = {name: count - before[name] for name, count in engine.scheduler.counts.items()}
@@ -81,6 +89,7 @@ def check(device: Device, *, requests: int, tokens: int) -> None:
         assert most > 1, "no two requests shared a step"
         assert counts["preemptions"] > 0, "the cache was not full"
         assert counts["prefix_hits"] > 0, "no prefix was reused"
+        assert counts["draft_tokens"] > counts["accepted_tokens"] > 0, "no draft tokens were verified"
 
 
 def _alone(engine: Engine, one: Asked, tokens: int) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.testing.drafts import draft_always
 from bitnet_hal.errors import GpuError, OutOfMemoryError
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -67,22 +68,6 @@ class Prophet:
         self.closed += 1
 
 
-def always(engine: Any, count: int = 4) -> None:
-    """Draft at every step, whatever it costs, as many tokens as rows allow."""
-
-    def limits(requests: list[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
-        chosen = {}
-        spare = rows - len(requests)
-        for request in requests:
-            if number := min(count, most[request], spare):
-                chosen[request] = number
-                spare -= number
-        return chosen
-
-    engine.scheduler.speculative.policy.limits = limits
-    engine.scheduler.speculative.policy.until_next = lambda requests, rows: 0
-
-
 @pytest.fixture
 def both(make_engine: Make, run_all: Run) -> Callable[..., tuple[list[Request], list[Request], Any]]:
     """both(requests, count=4, **options): the requests without speculation, with it, and the engine with it.
@@ -105,7 +90,7 @@ def both(make_engine: Make, run_all: Run) -> Callable[..., tuple[list[Request], 
         plain = ask(make_engine("silu", 2, device(), speculate="off", **settings), asked)
         drafter = Prophet({tuple(one.tokens[: one.prompt_tokens]): one.generated for one in plain})
         engine = make_engine("silu", 2, device(), drafter=drafter, **settings)
-        always(engine, count)
+        draft_always(engine, drafter, count)
         found = ask(engine, asked)
         assert [one.generated for one in found] == [one.generated for one in plain]
         assert [one.finish_reason for one in found] == [one.finish_reason for one in plain]
@@ -219,8 +204,9 @@ def test_requests_that_fill_the_step_have_no_drafts(both: Any) -> None:
 def test_logits_that_are_not_numbers_end_their_request(
     make_engine: Make, run_all: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = make_engine("silu", 2, deterministic=True, drafter=Prophet({(5,): [1] * 40, (6,): [2] * 40}))
-    always(engine)
+    drafter = Prophet({(5,): [1] * 40, (6,): [2] * 40})
+    engine = make_engine("silu", 2, deterministic=True, drafter=drafter)
+    draft_always(engine, drafter, 4)
     runner = engine._ready()
     verify = runner.verify_step
 
@@ -245,8 +231,9 @@ def test_a_failed_step_is_repeated(make_engine: Make, run_all: Run, faulty: Any)
     wanted = plain.add_request(PROMPTS[0], sampling, max_tokens=40)
     run_all(plain)
     device = faulty()
-    engine = make_engine("silu", 2, device, deterministic=True, drafter=Prophet({(5, 6, 7): wanted.generated}, 1.0))
-    always(engine)
+    drafter = Prophet({(5, 6, 7): wanted.generated}, 1.0)
+    engine = make_engine("silu", 2, device, deterministic=True, drafter=drafter)
+    draft_always(engine, drafter, 4)
     found = engine.add_request(PROMPTS[0], sampling, max_tokens=40)
     while found.generated_tokens < 10:
         engine.step()

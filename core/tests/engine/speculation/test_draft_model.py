@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.speculation.draft_model import DraftModel
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.testing.drafts import draft_always
 from bitnet_hal.errors import DeviceLostError, UsageError
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -32,17 +32,6 @@ def draft(tiny: Any) -> Callable[..., DraftModel]:
     return make
 
 
-def always(engine: Any, count: int = 3) -> None:
-    """Draft at every step, whatever it costs."""
-
-    def limits(requests: list[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
-        share = (rows - len(requests)) // len(requests)
-        return {request: min(count, most[request], share) for request in requests if min(most[request], share) > 0}
-
-    engine.scheduler.speculative.policy.limits = limits
-    engine.scheduler.speculative.policy.until_next = lambda requests, rows: 0
-
-
 PROMPTS = [[5, 6, 7], list(range(1, 60)), [9, 9]]
 SAMPLINGS = [SamplingParams(), SamplingParams(1.2, seed=3), SamplingParams(repetition_penalty=1.2)]
 
@@ -55,7 +44,7 @@ def compare(make_engine: Make, run_all: Run) -> Callable[..., Any]:
         found = []
         plain = make_engine("silu", 2, deterministic=True, speculate="off", max_sequences=4)
         engine = make_engine("silu", 2, drafter=drafter, deterministic=True, max_sequences=4, **options)
-        always(engine)
+        draft_always(engine, drafter, 3)
         for one in (plain, engine):
             texts = [one.add_request(p, s, max_tokens=24) for p, s in zip(PROMPTS, SAMPLINGS, strict=True)]
             run_all(one)
@@ -68,9 +57,10 @@ def compare(make_engine: Make, run_all: Run) -> Callable[..., Any]:
 
 def test_a_draft_model_that_is_the_model_is_always_right(draft: Any, make_engine: Make, run_all: Run) -> None:
     """For greedy texts: then its cache is right after any number of accepted tokens."""
-    engine = make_engine("silu", 2, drafter=draft(deterministic=True), deterministic=True)
+    drafter = draft(deterministic=True)
+    engine = make_engine("silu", 2, drafter=drafter, deterministic=True)
     for count in (1, 3, 7):
-        always(engine, count)
+        draft_always(engine, drafter, count)
         text = engine.add_request([*PROMPTS[1], count], max_tokens=30)
         run_all(engine)
         assert text.accepted_tokens == text.draft_tokens > 10
