@@ -109,7 +109,8 @@ def logits(
         h = norm(x, layer + "attn_norm")
         q, k = (turned(product(h, f"{layer}attn_{n}"), f"{layer}attn_{n}_norm") for n in ("q", "k"))
         v = heads(product(h, layer + "attn_v"))
-        x = x + product(attention(q, kept(k), kept(v)), layer + "attn_output")
+        weights = source.vector(f"{layer}attn_k_norm") if config.qk_norm_after_rope else 1  # not in the cache
+        x = x + product(attention(q, kept(k / weights) * weights, kept(v)), layer + "attn_output")
         h = norm(x, layer + "ffn_norm")
         gate, up = product(h, layer + "ffn_gate"), product(h, layer + "ffn_up")
         x = x + product(gate / (1 + np.exp(-gate)) * up, layer + "ffn_down")

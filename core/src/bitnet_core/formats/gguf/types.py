@@ -126,8 +126,8 @@ _Q2_0C = TensorType(
     "Q2_0C",
     512,
     130,
-    refusal="the 2-bit form of Tencent's Hy-MT (SEQ), whose four levels -1.5, -0.5, 0.5 and 1.5 are not ternary; get the "
-    "model's 1.25-bit file (STQ1_0)",
+    refusal="the 2-bit form of Tencent's Hy-MT (SEQ), whose four levels -1.5, -0.5, 0.5 and 1.5 are not ternary; "
+    "get the model's 1.25-bit file (STQ1_0)",
 )
 """llama.cpp pull request 19357, not merged. Its id is not settled; its size is that of no other type but IQ2_TN."""
 
