@@ -273,7 +273,7 @@ class Model:
         variables = {"enable_thinking": enable_thinking, "tools": tools}
         used: dict[str, Any] = {name: value for name, value in variables.items() if value is not None}
         for name in used:
-            if name not in template.source:
+            if name not in (template.tool_source if tools else template.source):
                 raise UsageError(f"the model's chat template does not support {name}")
         ids = template.chat_tokens(messages, limit=self.engine.max_model_len, **used)
         return self._generate(ids, stream, self.thinking_tags, reasoning_budget, **given)

@@ -12,7 +12,7 @@ from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from bitnet_core.errors import TokenizerError
-from bitnet_core.tokenizer.chat import chosen_template
+from bitnet_core.tokenizer.chat import TOOLS, chosen_template, tool_template
 from bitnet_core.tokenizer.load import load_tokenizer
 from bitnet_core.tokenizer.patterns import steps
 from bitnet_core.tokenizer.pretokenizers import PRE_TOKENIZERS, PreTokenizer, pre_tokenizer
@@ -21,7 +21,7 @@ from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType
 
 PROBES: Final = (
     "e\u0301 u\u0308ber \u1112\u1161\u11ab\u1100\u1173\u11af \u212b \ufb01",  # decomposed, and compatibility forms
-    "  two spaces first, and  1 digit; it'sword",
+    "  two spaces first, and  1 digit; it'sword        behind eight",
     "Hello  world, they'll say: DON'T 'S 12345 1.5e10 (Hi (Hi)) f(x)[0] += y_1; a-b_c ~`^|<>=$",
     " \t two\n\n  three   \n four!!\n?\r\n\r\n 'five' ½²٣ naïve Übergrößen日本語テキスト한국어🙂🙂 हिन्दी x",
 )
@@ -43,6 +43,8 @@ def gguf_keys(keys: Mapping[str, Any], vocab: int) -> dict[str, Any]:
     source, origin = chosen_template(tokenizer)
     if origin != "missing":
         written["tokenizer.chat_template"] = source
+    if (tools := tool_template(tokenizer)) is not None:
+        written[f"tokenizer.chat_template.{TOOLS}"] = tools
     missing = vocab - len(written["tokenizer.ggml.tokens"])
     if missing > 0:
         written["tokenizer.ggml.tokens"] += [f"[PAD{vocab - missing + i}]" for i in range(missing)]
@@ -194,6 +196,8 @@ def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
     source, origin = chosen_template(tokenizer)
     if origin == "placeholder" or (keys["kind"] == "gguf" and origin == "file"):
         config["chat_template"] = source
+    if (tools := tool_template(tokenizer)) is not None:
+        config["chat_template"] = [{"name": "default", "template": source}, {"name": TOOLS, "template": tools}]
     texts = {"tokenizer_config.json": config, "generation_config.json": generation}
     return {"tokenizer.json": document} | {
         name: json.dumps(values, indent=2, ensure_ascii=False) + "\n" for name, values in texts.items()

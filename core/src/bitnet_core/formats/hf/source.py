@@ -97,15 +97,18 @@ class HuggingFaceSource:
         file = self._folder / "tokenizer_config.json"
         parts["tokenizer_config"] = read_object(file) if file.is_file() else {}
         parts["generation_config"] = dict(self._generation or {})
-        if (template := self._chat_template()) is not None:
+        if (template := self._chat_template("default", "chat_template.jinja")) is not None:
             parts["tokenizer_config"]["chat_template"] = template
+        if (template := self._chat_template("tool_use")) is not None:
+            parts["tool_template"] = template
         parts["generation_config"].setdefault("eos_token_id", self._values.get("eos_token_id"))
         return parts
 
-    def _chat_template(self) -> str | None:
-        """Return the default template that is a file: it wins over tokenizer_config.json, as in transformers."""
-        for name in ("additional_chat_templates/default.jinja", "chat_template.jinja"):
-            file = self._folder / name
+    def _chat_template(self, name: str, *others: str) -> str | None:
+        """Return the template of a name that is a file, or the first of other files: it wins over
+        tokenizer_config.json, as in transformers."""
+        for path in (f"additional_chat_templates/{name}.jinja", *others):
+            file = self._folder / path
             if file.is_file():
                 return read_text(file)
         return None
