@@ -11,12 +11,13 @@ import pytest
 from bitnet_core.api.embedding import embed, quantized, text_tokens
 from bitnet_core.engine.embedding import groups
 from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.model.config import Pooling, PoolingMode
 from bitnet_core.options.embedding import EmbedOptions
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.tokenizer import load_tokenizer
-from bitnet_hal.errors import UsageError
+from bitnet_hal.errors import OutOfMemoryError, UsageError
 from bitnet_hal.reference.device import NumpyDevice
 
 LENGTHS = (5, 70, 1, 9, 9, 33, 100, 2)
@@ -70,6 +71,27 @@ def test_a_cache_that_holds_one_text_at_a_time_is_enough(alone: np.ndarray) -> N
     assert engine.worker.blocks < len(TEXTS)
     np.testing.assert_allclose(engine.embed(TEXTS), alone, atol=1e-3)
     assert engine.block_pool.owned == 0
+    engine.close()
+
+
+def test_lack_of_memory_and_a_new_cache_leave_no_blocks_behind(
+    alone: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(prefill_chunk=64, max_sequences=4)
+    full, failures = Runner.hidden_step, iter([True, False, True, True])
+
+    def flaky(runner: Runner, *arguments: Any) -> Any:
+        if next(failures, False):
+            raise OutOfMemoryError("full", requested=1)
+        return full(runner, *arguments)
+
+    monkeypatch.setattr(Runner, "hidden_step", flaky)
+    before = engine.block_pool
+    np.testing.assert_allclose(engine.embed(TEXTS), alone, atol=1e-3)
+    assert engine.block_pool is not before
+    assert engine.block_pool.owned == 0
+    indices = engine.scheduler._admission._free_indices
+    assert sorted(indices) == list(range(engine.sequences))
     engine.close()
 
 

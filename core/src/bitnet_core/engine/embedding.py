@@ -6,8 +6,8 @@ Only the last text of a step may continue in the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 import numpy as np
@@ -54,12 +54,13 @@ def groups(texts: Sequence[Sequence[int]], chunk: int) -> Iterator[slice]:
 def pooled(runner: Runner, scheduler: Scheduler, texts: Sequence[Sequence[int]], mode: PoolingMode) -> Rows:
     """Return f32[texts, H]: of each text its last or first hidden row, or the mean of all."""
     out = np.zeros((len(texts), runner.weights.config.hidden), np.float32)
-    for parts in _steps(scheduler, texts):
-        _add_step(runner, scheduler.chunk, parts, mode, out)
+    with closing(_steps(scheduler, texts)) as steps:  # an error returns blocks before the cache is made anew
+        for parts in steps:
+            _add_step(runner, scheduler.chunk, parts, mode, out)
     return out
 
 
-def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Iterator[list[_Part]]:
+def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[list[_Part], None, None]:
     """Yield the parts of each step; until the next one, their texts own blocks of the cache."""
     waiting = list(enumerate(texts))[::-1]
     done, req_index = 0, -1  # of the first waiting text
