@@ -45,8 +45,9 @@ def read_config(
     families = folder_families()
     if kind in families and "hadamard" not in values:
         config = _grouped_config(path, keys, name, families[kind])
-        if FIRST_INPUT_NORM in tensors:  # BitNet-embedding, whose folder has master weights
-            return replace(config, projection_norms=True, activation_group_size=0), _quantization(path, keys)
+        if FIRST_INPUT_NORM in tensors:  # BitNet-embedding, whose folder has master weights and no head
+            own = replace(config, projection_norms=True, activation_group_size=0, tied_head="output" not in tensors)
+            return own, _quantization(path, keys)
         return config, _grouped(path, keys, config.arch)
     _check_known(path, values, kind)
     quantization = _quantization(path, keys)
