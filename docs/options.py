@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bitnet_core.cli.options import ModelOptions, TextOptions, ThinkingOptions
+from bitnet_core.options.embedding import EmbedOptions
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import Declared, options_of
 from bitnet_core.options.loading import LoadOptions
@@ -16,7 +17,16 @@ from bitnet_hal.kernels.describe import table
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins" / "bitnet-server" / "src"))  # it need not be installed
 from bitnet_server.settings import Settings
 
-_CLASSES = (EngineOptions, LoadOptions, ModelOptions, SamplingParams, Settings, TextOptions, ThinkingOptions)
+_CLASSES = (
+    EmbedOptions,
+    EngineOptions,
+    LoadOptions,
+    ModelOptions,
+    SamplingParams,
+    Settings,
+    TextOptions,
+    ThinkingOptions,
+)
 
 
 def _declared(classes: Sequence[str]) -> Iterator[Declared]:

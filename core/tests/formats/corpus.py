@@ -201,7 +201,7 @@ def model(
         tensors[f"blk.0.{norm}.weight"] = vector()
     if arch.startswith("bitnet"):
         tensors |= {f"blk.0.{norm}.weight": vector() for norm in ("attn_sub_norm", "ffn_sub_norm")}
-    if arch == "qwen3":
+    if arch in ("qwen3", "hunyuan-dense"):
         tensors |= {f"blk.0.{norm}.weight": vector(count=HEAD) for norm in ("attn_q_norm", "attn_k_norm")}
     for name in LINEARS:
         tensors[f"blk.0.{name}.weight"] = (type_id, (HIDDEN, HIDDEN), data)
@@ -316,6 +316,13 @@ def tables() -> dict[str, Entry]:
     return found
 
 
+def hy_mt() -> tuple[dict[str, Any], dict[str, tuple[int, tuple[int, ...], np.ndarray]]]:
+    scaling = {"rope.scaling.type": "none", "rope.scaling.factor": 1.0, "rope.scaling.original_context_length": 64}
+    head = {"attention.key_length": HEAD, "attention.value_length": HEAD, "rope.dimension_count": HEAD}
+    data = blocks(sparse_codes(), 256, stq1_0, True)
+    return model(42, data, "hunyuan-dense", "hunyuan-dense", **head, **scaling)
+
+
 def key_sets() -> dict[str, Entry]:
     """Return models with the keys of published files, and files that are not a supported model."""
     one, grouped = i2_s(codes()), blocks(codes(), 128, quarters, False)
@@ -335,8 +342,8 @@ def key_sets() -> dict[str, Entry]:
         "bitcpm4": Entry(*model(35, blocks_of_256, "minicpm", "gpt-2", **scales), runs="TQ2_0"),
         "bitcpm4-without-scales": Entry(*model(35, blocks_of_256, "minicpm"), refused="has no key minicpm"),
         "maple": Entry(*model(35, blocks_of_256, "maple"), refused="maple is not supported: a mixture of experts"),
-        "hy-mt": Entry(*model(42, blocks(sparse_codes(), 256, stq1_0, True), "hunyuan-dense"), refused="Hy-MT"),
-        "gemma3": Entry(*model(36, one, "gemma3"), refused="architecture 'gemma3' is not supported"),
+        "hy-mt": Entry(*hy_mt(), runs="STQ1_0", expected=sparse_codes),
+        "gemma3": Entry(*model(36, one, "gemma3"), refused="gemma3 is not supported: GELU"),
         "mmproj": Entry(*model(1, floats(codes(), "<f2"), "clip"), refused="vision tower"),
         "experts": Entry(*model(36, one, expert_count=8), refused="expert_count' is not supported"),
         "rotated-llama": Entry(*model(142, grouped), refused="the weights are rotated"),

@@ -87,6 +87,18 @@ def test_types_that_are_refused_by_name(tmp_path: Path, make_tiny: Make, type_id
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.parametrize("type_id", [40, 41, 42, 43, 999])
+def test_hy_mt_s_2_bit_form_is_named_by_its_size(type_id: int) -> None:
+    kind = resolve(type_id, (64, 1024), 64 * 2 * 130, 32)
+    assert not isinstance(kind, str)
+    assert kind.name == "Q2_0C"
+    assert "SEQ" in kind.refusal
+    assert "STQ1_0" in kind.refusal
+    assert kind.name not in BY_NAME
+    other = resolve(type_id, (64, 1024), 64 * 2 * 130 + 32, 32)
+    assert isinstance(other, str) or other.name != "Q2_0C"
+
+
 @pytest.mark.parametrize(
     ("type_id", "shape", "span", "reason"),
     [

@@ -220,7 +220,7 @@ Q = "model.layers.0.self_attn.q_proj."
         (change(model_type="mistral"), "model_type 'mistral'"),
         (change(model_type="llama", quantization_config=None), "not a ternary model"),
         (change(model_type="minicpm"), "supported as a GGUF file alone: use the model's GGUF file"),
-        (change(model_type="hunyuan_v1_dense"), "normalizes queries and keys after RoPE"),
+        (change(model_type="hunyuan_v1_dense"), "supported as a GGUF file alone"),
         (change(model_type="qwen3_5"), r"use the model's GGUF file \(Q2_0, PQ2_0, PTQ1_0 or Q1_0\)"),
         (change(model_type="prism_hadamard_qwen35"), r"rotated.*use the model's GGUF file \(PQ2_0 or PTQ1_0\)"),
         (change(model_type="\ud800"), "half a character"),

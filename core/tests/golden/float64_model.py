@@ -52,7 +52,7 @@ class FloatModel:
             raise UsageError(f"logits are for 1 to {self.max_model_len} tokens, not {len(tokens)}")
         if any(not 0 <= token < self.config.vocab for token in tokens):
             raise UsageError(f"a token is outside 0..{self.config.vocab - 1}")
-        hidden = self._hidden(np.asarray(tokens))
+        hidden = self.hidden(np.asarray(tokens))
         step = chunk or len(tokens)
         for first in range(0, len(tokens), step):
             rows = self._turned(hidden[first : first + step])
@@ -65,7 +65,7 @@ class FloatModel:
         self.score(tokens, lambda _, part: found.append(part))
         return found[0]
 
-    def _hidden(self, tokens: npt.NDArray[np.int64]) -> Array:
+    def hidden(self, tokens: npt.NDArray[np.int64]) -> Array:
         """Return the final hidden rows f64[T, H], normed."""
         config = self.config
         name = factors_name(config, len(tokens))
@@ -88,7 +88,7 @@ class FloatModel:
 
     def _attention(self, layer: str, x: Array, angles: Array) -> Array:
         q, k, v = (self._heads(layer, name, x) for name in ("attn_q", "attn_k", "attn_v"))
-        q, k = (self._rotated(heads, angles) for heads in (q, k))
+        q, k = (self._turned_heads(layer + name, heads, angles) for name, heads in (("attn_q", q), ("attn_k", k)))
         group, future = q.shape[1] // k.shape[1], np.triu(np.ones((len(x), len(x)), bool), 1)
         out = np.empty_like(q)
         for head in range(q.shape[1]):
@@ -115,9 +115,15 @@ class FloatModel:
         return self._product(regrouped(net, gated), layer + "ssm_out")
 
     def _heads(self, layer: str, name: str, x: Array) -> Array:
-        heads = self._product(x, layer + name).reshape(len(x), -1, self.config.head_dim)
-        normed = self.config.qk_norm and name != "attn_v"
-        return self._normed(heads, f"{layer}{name}_norm") if normed else heads
+        return self._product(x, layer + name).reshape(len(x), -1, self.config.head_dim)
+
+    def _turned_heads(self, name: str, heads: Array, angles: Array) -> Array:
+        """Return query or key heads f64[T, heads, d] rotated, and normed before or after it."""
+        if not self.config.qk_norm:
+            return self._rotated(heads, angles)
+        if self.config.qk_norm_after_rope:
+            return self._normed(self._rotated(heads, angles), f"{name}_norm")
+        return self._rotated(self._normed(heads, f"{name}_norm"), angles)
 
     def _rotated(self, x: Array, angles: Array) -> Array:
         """Rotate the pairs (j, j + d/2), or (2j, 2j + 1), of x f64[T, heads, d] by angles f64[T, d/2, 2]."""
@@ -156,6 +162,8 @@ class FloatModel:
         return decode_table(weight.data, weight.dtype).astype(np.float64)
 
     def _product(self, x: Array, name: str) -> Array:
+        if self.config.projection_norms:
+            x = self._normed(x, f"{name}_norm_in")
         x = self._turned(x)
         return np.concatenate([x @ part.T for part in _parts(self.source.ternary(name))], axis=1)
 

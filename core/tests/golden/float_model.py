@@ -1,4 +1,4 @@
-"""A Qwen3 forward pass in float64, written from the published formulas and not from the product's kernels.
+"""A forward pass of Qwen3 and HunYuan in float64, written from the published formulas and not from the kernels.
 
 `logits(source, tokens)` takes the activations as they are. With block=32 it rounds the inputs of every ternary product
 to int8 with a scale for each 32 columns, as the kernels do: what is then left between it and a device is f32 rounding.
@@ -88,9 +88,14 @@ def logits(
     def product(x: Array, name: str) -> Array:
         return (rounded(x, block) if block else x) @ values(source.ternary(name)).T
 
-    def heads(x: Array, norm: str = "") -> Array:
-        split = x.reshape(len(x), -1, config.head_dim)
-        return normed(split, source.vector(norm), config.norm_eps) if norm else split
+    def heads(x: Array) -> Array:
+        return x.reshape(len(x), -1, config.head_dim)
+
+    def turned(x: Array, name: str) -> Array:
+        gamma = source.vector(name)
+        if config.qk_norm_after_rope:
+            return normed(rotated(heads(x), angles), gamma, config.norm_eps)
+        return rotated(normed(heads(x), gamma, config.norm_eps), angles)
 
     def norm(x: Array, name: str) -> Array:
         return normed(x, source.vector(name), config.norm_eps)
@@ -102,9 +107,10 @@ def logits(
             seen("embedding" if i == 0 else f"after_layer_{i - 1}", x)
         layer = f"blk.{i}."
         h = norm(x, layer + "attn_norm")
-        q, k = (rotated(heads(product(h, f"{layer}attn_{n}"), f"{layer}attn_{n}_norm"), angles) for n in ("q", "k"))
+        q, k = (turned(product(h, f"{layer}attn_{n}"), f"{layer}attn_{n}_norm") for n in ("q", "k"))
         v = heads(product(h, layer + "attn_v"))
-        x = x + product(attention(q, kept(k), kept(v)), layer + "attn_output")
+        weights = source.vector(f"{layer}attn_k_norm") if config.qk_norm_after_rope else 1  # not in the cache
+        x = x + product(attention(q, kept(k / weights) * weights, kept(v)), layer + "attn_output")
         h = norm(x, layer + "ffn_norm")
         gate, up = product(h, layer + "ffn_gate"), product(h, layer + "ffn_up")
         x = x + product(gate / (1 + np.exp(-gate)) * up, layer + "ffn_down")

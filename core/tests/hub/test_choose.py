@@ -152,3 +152,14 @@ def test_weights_of_a_folder_are_those_that_transformers_reads() -> None:
     split.pop("model-00002-of-00003.safetensors")
     with pytest.raises(ModelError, match="no supported form"):
         choose("a/b", split | beside)
+
+
+def test_a_folder_brings_its_pooling_and_its_templates() -> None:
+    beside = {
+        "modules.json",
+        "1_Pooling/config.json",
+        "additional_chat_templates/tool_use.jinja",
+        "chat_template.jinja",
+    }
+    names = {"config.json", "tokenizer.json", "model.safetensors", *beside}
+    assert set(choose("a/b", dict.fromkeys((*names, "2_Normalize/config.json", "README.md"), 1)).files) == names

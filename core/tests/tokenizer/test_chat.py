@@ -277,3 +277,16 @@ def test_unreadable_templates_are_described(tokenizer: Tokenizer) -> None:
     assert "nonsense" in unreadable(broken)
     assert unreadable(tokenizer) == ""
     assert chosen_template(broken) == ("{% nonsense %}", "file")
+
+
+@pytest.mark.parametrize("form", ["list", "own"])
+def test_tools_use_the_template_named_for_them(tokenizer: Tokenizer, form: str) -> None:
+    named = copy(tokenizer)
+    listed = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools[0] }}"}]
+    named.chat_template = listed if form == "list" else "plain"
+    named.tool_template = None if form == "list" else "{{ tools[0] }}"
+    chat = ChatTemplate(named)
+    assert (chat.source, chat.tool_source, chat.origin) == ("plain", "{{ tools[0] }}", "file")
+    assert (chat.render(TALK), chat.render(TALK, tools=["x"]), chat.render(TALK, tools=[])) == ("plain", "x", "plain")
+    alone = template(tokenizer, "{{ tools }}")
+    assert alone.tool_source == alone.source

@@ -166,6 +166,28 @@ def test_a_template_that_does_not_parse_is_copied(bpe_folder: dict[str, Any]) ->
     assert written["chat_template"] == "{% nonsense %}"
 
 
+def test_a_template_for_tools_is_copied(bpe_folder: dict[str, Any]) -> None:
+    source = bpe_folder | {"tool_template": "{{ tools }}"}
+    written = export.gguf_keys(source, 0)
+    assert written["tokenizer.chat_template.tool_use"] == "{{ tools }}"
+    again = folder_keys(export.folder_files({"kind": "gguf", **written}, 64))
+    assert export.gguf_keys(again, 0)["tokenizer.chat_template.tool_use"] == "{{ tools }}"
+
+
+@pytest.mark.parametrize("add_eos", [False, True])
+def test_the_token_that_ends_a_text_is_kept(add_eos: bool) -> None:
+    backend = byte_level_backend([r"\s?\S+|\s+"], SPECIALS)
+    keys = gguf_keys(backend, "gpt-2", eos=backend.token_to_id(SPECIALS[1])) | {
+        "tokenizer.ggml.add_eos_token": add_eos,
+        "tokenizer.ggml.add_bos_token": False,
+    }
+    end = (backend.token_to_id(SPECIALS[1]),) if add_eos else ()
+    folder = folder_keys(export.folder_files(keys, 64))
+    assert load_tokenizer(keys).text_end == load_tokenizer(folder).text_end == end
+    assert load_tokenizer({"kind": "gguf", **export.gguf_keys(folder, 0)}).text_end == end
+    assert not load_tokenizer(folder).add_bos
+
+
 def test_added_tokens_of_a_folder_are_decoded_by_its_decoder(spm_folder: dict[str, Any]) -> None:
     """Gemma's runs of spaces are added tokens."""
     document = json.loads(spm_folder["tokenizer_json"])

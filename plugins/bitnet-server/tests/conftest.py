@@ -157,7 +157,7 @@ def joined() -> Ask:
     return read_text
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def serve() -> Ask:
     """serve(...): a server of the test's own; see `serving`."""
     return serving

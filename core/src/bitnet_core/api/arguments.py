@@ -13,6 +13,7 @@ from bitnet_core.options.fields import unknown_option
 from bitnet_core.options.kinds import TEXT, TOKENS, WHOLE, Kind, checked, kind_of
 
 TEXT_OR_TOKENS = Kind("a text or a list of token ids", lambda value: _text_or_tokens(value))
+TEXTS = Kind("a list of texts, or of lists of token ids", lambda value: _texts(value))
 
 
 @cache
@@ -44,6 +45,12 @@ def check_prompt(prompt: object) -> None:
 
 def _text_or_tokens(value: Any) -> Any:
     return TEXT.convert(value) if isinstance(value, str) else TOKENS.convert(value)
+
+
+def _texts(value: Any) -> Any:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise TypeError(value)
+    return [_text_or_tokens(one) for one in value]
 
 
 def is_batch(prompt: object) -> bool:

@@ -20,6 +20,7 @@ from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.api.arguments import (
     TEXT_OR_TOKENS,
+    TEXTS,
     check,
     check_messages,
     check_options,
@@ -27,8 +28,9 @@ from bitnet_core.api.arguments import (
     is_batch,
 )
 from bitnet_core.api.asynchronous import AsyncGeneration
+from bitnet_core.api.embedding import embed
 from bitnet_core.api.figures import stats_of
-from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, SamplingOptions
+from bitnet_core.api.options import ChatOptions, EmbedSettings, GenerateOptions, Prompt, SamplingOptions
 from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.output import Generation, GenerationStream, OutputProcessor, StopFilter
@@ -40,6 +42,7 @@ from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.worker import closed
 from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.embedding import EmbedOptions
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.kinds import checked
 from bitnet_core.progress import Progress
@@ -174,6 +177,9 @@ class Model:
         """Compile kernels and record steps, so that the first request does not wait; returns the seconds it took."""
         began = time.perf_counter()
         self.tokenizer.prepare()
+        if self.config.pooling:
+            self.engine.embed([[0, 1]])
+            return time.perf_counter() - began
         prompt = [token % self.config.tokens for token in range(1, min(33, self.engine.max_model_len // 2 + 1))]
         for temperature in (0.0, 1.0):
             params = self.defaults.params(temperature=temperature, seed=0)
@@ -267,7 +273,7 @@ class Model:
         variables = {"enable_thinking": enable_thinking, "tools": tools}
         used: dict[str, Any] = {name: value for name, value in variables.items() if value is not None}
         for name in used:
-            if name not in template.source:
+            if name not in (template.tool_source if tools else template.source):
                 raise UsageError(f"the model's chat template does not support {name}")
         ids = template.chat_tokens(messages, limit=self.engine.max_model_len, **used)
         return self._generate(ids, stream, self.thinking_tags, reasoning_budget, **given)
@@ -313,6 +319,18 @@ class Model:
         if self._grammars is None:
             self._grammars = Grammars(self.tokenizer, self.config.vocab)
         return self._grammars
+
+    def embed(
+        self, texts: Sequence[str] | Sequence[Sequence[int]], **options: Unpack[EmbedSettings]
+    ) -> npt.NDArray[np.float32] | npt.NDArray[np.int8]:
+        """Return the vectors of texts, [texts, dimensions], pooled and normalized as the model's files say.
+
+        Texts may be token ids, with those that begin and end a text. dimensions: keep the first so many numbers. dtype:
+        "float32", or "int8": each vector is scaled so that its largest magnitude is 127. truncate: cut long texts.
+        Raises UsageError for a model that generates text, an empty text, and one longer than the context.
+        """
+        given = EmbedOptions(**check_options(options, EmbedSettings))
+        return embed(self.engine, self.tokenizer, checked("texts", texts, TEXTS), given)
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Return f32[T, V], the logits after every token."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from bitnet_core.options.embedding import EmbeddingType
 from bitnet_core.options.engine import AutoOnOff, Eviction, KvType, MemoryPoolConfig, Speculate
 from bitnet_core.options.loading import Layout
 from bitnet_core.progress import Progress
@@ -76,3 +77,13 @@ class ChatOptions(GenerateOptions, total=False):
     enable_thinking: bool | None
     reasoning_budget: int | None
     tools: Sequence[Mapping[str, Any]] | None
+
+
+class EmbedSettings(TypedDict, total=False):
+    """Keyword arguments of `Model.embed`."""
+
+    # <!-- keywords EmbedOptions -->
+    dimensions: int | None
+    dtype: EmbeddingType
+    truncate: bool
+    # <!-- end -->

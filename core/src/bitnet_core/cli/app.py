@@ -38,6 +38,7 @@ COMMANDS = {
     "convert": ("convert", "quantize"),
     "bench": ("bench",),
     "perplexity": ("perplexity",),
+    "embed": ("embed",),
     "devices": ("devices",),
     "tune": ("tune",),
     "doctor": ("doctor",),

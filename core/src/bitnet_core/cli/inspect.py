@@ -135,6 +135,7 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
         ("Model", f"{config['name']} ({config['arch']})"),
         ("Shape", shape),
         *_delta(config),
+        *_pooling(config),
         ("Vocabulary", _vocabulary(config)),
         ("Context", str(config["context"])),
         ("Activation", {"relu2": "squared ReLU", "silu": "SiLU"}[config["activation"]]),
@@ -169,6 +170,15 @@ def _delta(config: dict[str, Any]) -> list[tuple[str, ...]]:
             ("Rotation", f"Hadamard, blocks of {config['hadamard']} columns, of the inputs of ternary matrices")
         )
     return rows
+
+
+def _pooling(config: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the rule by which a model embeds texts, if it does."""
+    pooling = config["pooling"]
+    if pooling is None:
+        return []
+    rows = {"last": "the last row", "mean": "the mean of all rows", "cls": "the first row"}[pooling["mode"]]
+    return [("Embeddings", rows + (", divided by its length" if pooling["normalize"] else ""))]
 
 
 def _tokenizer_line(tokenizer: dict[str, Any]) -> str:
@@ -206,7 +216,9 @@ def _vocabulary(config: dict[str, Any]) -> str:
 
 
 def _norms(config: dict[str, Any]) -> str:
-    parts = [text for key, text in (("sub_norms", "sub-norms"), ("qk_norm", "each query and key head")) if config[key]]
+    heads = "each query and key head" + (" after RoPE" if config["qk_norm_after_rope"] else "")
+    names = {"sub_norms": "sub-norms", "qk_norm": heads, "projection_norms": "the input of each matrix"}
+    parts = [text for key, text in names.items() if config[key]]
     return " and ".join(["before attention and FFN", *parts])
 
 

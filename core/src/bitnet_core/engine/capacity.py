@@ -114,6 +114,8 @@ def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: i
     if info.type is DeviceType.GPU and info.total_memory >= _LARGE_GPU:
         rows = MAX_PREFILL_CHUNK
     chunk = min(chunk, max(rows, sequences))
+    if config.qk_norm_after_rope and info.max_grid[0]:
+        chunk = min(chunk, info.max_grid[0] // config.n_heads)  # a workgroup for each head
     widest = max(scratch_row_bytes(config)[0].values())
     return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))
 

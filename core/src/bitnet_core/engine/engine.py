@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import index
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.capacity import concurrency, widest_chunk
+from bitnet_core.engine.embedding import groups, pooled
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.recovery import OomRecovery
@@ -32,6 +34,7 @@ from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.engine.speculation.choice import Speculation
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.worker import Worker, closed
+from bitnet_core.model.config import PoolingMode
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
@@ -148,6 +151,8 @@ class Engine:
 
         Raises UsageError if the prompt is empty, too long, or contains tokens that the model does not have.
         """
+        if self.config.pooling:
+            raise UsageError("the model embeds texts and generates none: use Model.embed or `bitnet embed`")
         ids = _integers("tokens", tokens)
         stops = frozenset(_integers("stop_token_ids", stop_token_ids))
         (max_tokens,) = _integers("max_tokens", [max_tokens])
@@ -200,6 +205,28 @@ class Engine:
 
         self.score(tokens, keep, chunk)
         return out
+
+    def embed(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+        """Return f32[texts, H], the pooled last hidden states of texts, not normalized.
+
+        Raises UsageError for a model that generates text, and for a text that is empty, longer than the context, or has
+        tokens that the model does not have.
+        """
+        pooling = self.config.pooling
+        if pooling is None:
+            raise UsageError("the model generates text and states no pooling: it does not embed texts")
+        lists = [_integers("tokens", tokens) for tokens in texts]
+        for ids in lists:
+            self._check_length(ids)
+            self._check_tokens(ids)
+        out = np.empty((len(lists), self.config.hidden), np.float32)
+        for group in groups(lists, self.scheduler.chunk):
+            with self.lock:
+                out[group] = self._guarded(partial(self._embed, lists[group], pooling.mode))
+        return out
+
+    def _embed(self, texts: Sequence[Sequence[int]], mode: PoolingMode) -> npt.NDArray[np.float32]:
+        return pooled(self._ready(), self.scheduler, texts, mode)
 
     def memory(self) -> dict[str, int | float]:
         """Return the memory figures of Worker.memory."""
@@ -328,7 +355,7 @@ class Engine:
 
     def _check_length(self, tokens: Sequence[int]) -> None:
         if not 0 < len(tokens) <= self.max_model_len:
-            raise UsageError(f"logits are for 1 to {self.max_model_len} tokens, not {len(tokens)}")
+            raise UsageError(f"a text must have 1 to {self.max_model_len} tokens, not {len(tokens)}")
 
     def _check_tokens(self, ids: Sequence[int]) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self.config.vocab:

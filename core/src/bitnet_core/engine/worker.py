@@ -96,8 +96,9 @@ class Worker:
             self._weights = weights
 
     def _lm_head_int8(self) -> AutoOnOff:
-        """Return the option; "off" if texts must not depend on others, whose options may need all logits."""
-        return "off" if self.options.deterministic else self.options.lm_head_int8
+        """Return the option; "off" if texts must not depend on others, whose options may need all logits, and for a
+        model without logits."""
+        return "off" if self.options.deterministic or self.config.pooling else self.options.lm_head_int8
 
     def _check_kernels(self) -> None:
         info = self.device.info

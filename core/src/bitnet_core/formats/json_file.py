@@ -38,6 +38,13 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
 
     Raises ModelError for anything else, for a key that appears twice, and for text that is not Unicode.
     """
+    value = _parsed(path, text)
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: does not hold a JSON object")
+    return value
+
+
+def _parsed(path: Path, text: str) -> Any:
 
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -52,11 +59,17 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
         raise ModelError(f"{path}: is not valid JSON: {reason}; get the file again") from error
     if has_lone_surrogate(text, value):
         raise ModelError(f"{path}: holds half a character (a lone surrogate, such as \\ud800); get the file again")
-    if not isinstance(value, dict):
-        raise ModelError(f"{path}: does not hold a JSON object")
     return value
 
 
 def read_object(path: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
     """Read the JSON object in a file of at most `limit` bytes. Raises ModelError if there is none."""
     return parse_object(path, read_text(path, limit))
+
+
+def read_list(path: Path) -> list[Any]:
+    """Read the JSON list in a file. Raises ModelError if there is none."""
+    value = _parsed(path, read_text(path))
+    if not isinstance(value, list):
+        raise ModelError(f"{path}: does not hold a JSON list")
+    return value

@@ -6,6 +6,9 @@ from bitnet_core.model.config import ModelConfig
 
 SIGNS = "hadamard_signs."
 SUB_NORMS = ("attn_sub_norm", "ffn_sub_norm")
+INPUT_NORM = "_norm_in"
+"""End of the name of the norm of a matrix's input: attn_q has attn_q_norm_in."""
+FIRST_INPUT_NORM = f"blk.0.attn_q{INPUT_NORM}"
 
 
 def matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
@@ -40,6 +43,8 @@ def vectors(config: ModelConfig) -> dict[str, int]:
         for i in range(config.n_layers)
         for name, n in (_delta(config) if config.is_delta(i) else _attention(config)).items()
     }
+    if config.projection_norms:
+        names |= {name + INPUT_NORM: columns for name, (_, columns) in matrices(config).items()}
     return {**names, "output_norm": config.hidden}
 
 

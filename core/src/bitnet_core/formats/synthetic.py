@@ -16,7 +16,7 @@ from bitnet_hal.errors import UsageError
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import floats, signs_name, tables, ternaries, vectors
-from bitnet_core.model.config import DeltaNet, ModelConfig
+from bitnet_core.model.config import DeltaNet, ModelConfig, Pooling
 from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import BLOCK, DenseWeight, TernaryWeight, padded
 
@@ -81,6 +81,27 @@ BONSAI2 = replace(
     hadamard=1024,
 )
 
+# The shape of Microsoft's BitNet-embedding 0.6B: Qwen3 with a norm before each matrix, pooled at the last token.
+_EMBEDDING = replace(
+    _BITNET,
+    arch="qwen3",
+    name="synthetic BitNet-embedding 0.6B",
+    n_layers=28,
+    hidden=1024,
+    ffn=3072,
+    n_heads=16,
+    n_kv_heads=8,
+    vocab=151936,
+    context=32768,
+    norm_eps=1e-6,
+    rope_theta=1e6,
+    activation="silu",
+    sub_norms=False,
+    qk_norm=True,
+    projection_norms=True,
+    pooling=Pooling("last"),
+)
+
 _TINY_BONSAI = replace(
     _BONSAI,
     name="synthetic tiny Ternary Bonsai",
@@ -126,6 +147,19 @@ SHAPES = {
         hadamard=128,
     ),
     "2b4t": _BITNET,
+    "embedding-0.6b": _EMBEDDING,
+    "embedding-tiny": replace(
+        _EMBEDDING,
+        name="synthetic tiny BitNet-embedding",
+        n_layers=2,
+        hidden=256,
+        ffn=384,
+        n_heads=4,
+        n_kv_heads=2,
+        head_dim=64,
+        vocab=512,
+        context=256,
+    ),
     "tiny": replace(
         _BITNET,
         name="synthetic tiny",
@@ -139,7 +173,8 @@ SHAPES = {
         context=2048,
     ),
 }
-"""Shapes by name: PrismML's Ternary Bonsai and Bonsai 2, Microsoft's BitNet b1.58 2B-4T, and tiny ones."""
+"""Shapes by name: PrismML's Ternary Bonsai and Bonsai 2, Microsoft's BitNet b1.58 2B-4T and BitNet-embedding, and tiny
+ones."""
 
 _RANDOM_BYTES = 1 << 20  # repeated until a tensor is full; only the variety of the values matters
 _RANDOM_HALVES = (1 << 19) - 1  # a prime, so that no two rows of a head are equal and tie

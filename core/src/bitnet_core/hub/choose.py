@@ -24,7 +24,10 @@ _MTP: Final = re.compile(r"(?<![a-z0-9])mtp(?![a-z0-9])")
 _GROUP: Final = re.compile(r"(?<![a-z0-9])g(32|64|128)(?![a-z0-9])")
 _PART: Final = re.compile(r"-(\d+)-of-(\d+)\.(gguf|safetensors)$")
 _FOLDER: Final = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
-_OPTIONAL: Final = ("chat_template.jinja", "model.safetensors.index.json")
+_OPTIONAL: Final = (
+    *("chat_template.jinja", "additional_chat_templates/default.jinja", "additional_chat_templates/tool_use.jinja"),
+    *("model.safetensors.index.json", "modules.json", "1_Pooling/config.json"),
+)
 _MOST_PARTS: Final = 1 << 10
 _LISTED: Final = 8  # files listed in a message
 

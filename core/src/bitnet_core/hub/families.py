@@ -14,7 +14,7 @@ class Family:
     """A published model family.
 
     sizes: parameters. forms: the forms in which it is published. does: bitnet's support. tested: the tests of it.
-    download: size of the files, if known. models: references by short name.
+    download: size of the files, if known. models: references by short name. use: the command of bitnet that uses them.
     """
 
     name: str
@@ -27,13 +27,14 @@ class Family:
     tested: str
     download: str = ""
     models: Mapping[str, str] = field(default_factory=dict)
+    use: str = "run"
 
     @property
     def command(self) -> str:
         """The command that gets and runs a model; with a file or folder of yours if no repository is known by name."""
         if not self.runs:
             return ""
-        return f"bitnet run -m {next(iter(self.models), 'FILE_OR_FOLDER')}"
+        return f"bitnet {self.use} -m {next(iter(self.models), 'FILE_OR_FOLDER')}"
 
 
 @cache

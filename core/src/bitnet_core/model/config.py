@@ -9,6 +9,20 @@ Activation = Literal["relu2", "silu"]
 RopeScaling = Literal["none", "linear", "yarn", "llama3", "longrope"]
 
 
+PoolingMode = Literal["last", "mean", "cls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """The rule by which an embedding model makes one vector of a text's hidden rows.
+
+    mode: the last row, the mean of all, or the first. normalize: the vector is divided by its length.
+    """
+
+    mode: PoolingMode
+    normalize: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaNet:
     """The shape of gated delta nets (Yang et al. 2024, arXiv 2412.06464), which replace attention in Qwen3.5.
@@ -79,6 +93,9 @@ class ModelConfig:
     rope_low_freq_factor: float = 1.0  # llama3 scaling only
     rope_high_freq_factor: float = 4.0  # llama3 scaling only
     qk_norm: bool = False  # RMSNorm of each query and key head (attn_q_norm, attn_k_norm) before the rotation
+    qk_norm_after_rope: bool = False  # that norm is after the rotation
+    projection_norms: bool = False  # RMSNorm of the input of each matrix (attn_q_norm_in and so on)
+    pooling: Pooling | None = None  # of a model that embeds texts and generates none
     activation_group_size: int = 0  # columns that share an activation scale; 0 = one scale a row
     ternary_tables: bool = False  # token_embd and output are ternary (ModelSource.ternary), not dense
     vocab_tokens: int = 0  # tokens that exist: higher ids are never sampled; 0 = all of vocab

@@ -39,7 +39,8 @@ class Family:
 
     activation: None if the file or the shape decides. tied_head: an output matrix in the file is a copy of the
     embedding. rope_interleaved: RoPE rotates pairs (2j, 2j + 1). partial_rope: only a part of a head may be rotated.
-    longrope: this RoPE scaling is supported. qk_norm: RMSNorm of query and key heads. grouped: groups of
+    longrope: this RoPE scaling is supported. qk_norm: RMSNorm of query and key heads. qk_norm_after_rope: of the
+    rotated ones. projection_norms: each matrix may have a norm of its input (BitNet-embedding). grouped: groups of
     ACTIVATION_GROUP columns share an activation scale. folder: its form in Hugging Face folders, if it differs from
     BitNet's. keeps_arch: a converted GGUF file keeps the architecture. not_written: a description of the models, if
     they cannot be converted.
@@ -51,6 +52,8 @@ class Family:
     partial_rope: bool = False
     longrope: bool = False
     qk_norm: bool = False
+    qk_norm_after_rope: bool = False
+    projection_norms: bool = False
     grouped: bool = False
     sampling: Sampling | None = None
     folder: HuggingFace | None = None
@@ -73,6 +76,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "qwen3": Family(
         "silu",
         qk_norm=True,
+        projection_norms=True,
         grouped=True,
         sampling=Sampling(0.6, 20, 0.95, "the Qwen3 family"),  # generation_config.json of Qwen's own models
         folder=HuggingFace("qwen3", "Qwen3ForCausalLM", head_dim=128, context=32768),
@@ -86,17 +90,25 @@ FAMILIES: Final[dict[str, Family]] = {
         sampling=Sampling(0.7, 20, 0.95, "Bonsai 27B"),  # PrismML's scripts
         not_written="with gated delta nets (architecture qwen35)",
     ),
+    "hunyuan-dense": Family(
+        "silu",
+        qk_norm=True,
+        qk_norm_after_rope=True,
+        grouped=True,
+        sampling=Sampling(0.7, 20, 0.6, "Hy-MT"),  # Tencent's page of Hy-MT
+        keeps_arch=True,
+    ),
 }
 """Families by general.architecture of GGUF files."""
 
 UNSUPPORTED: Final = {
     "clip": "a vision tower (mmproj), and images are not supported; use the GGUF file of the model itself",
-    "hunyuan-dense": "Tencent's Hy-MT (STQ1_0) normalizes queries and keys after RoPE, which is not supported yet",
     "hunyuan-moe": "a mixture of experts, which is not supported yet",
     "hy-v3": "a mixture of experts, which is not supported yet",
     "hy-v4": "a mixture of experts with latent attention, which is not supported yet",
     "qwen35moe": "a mixture of experts, which is not supported yet",
     "qwen3moe": "a mixture of experts, which is not supported yet",
+    "gemma3": "GELU, norms behind attention and FFN, and sliding windows; of bitnet-embedding, the 0.6B model runs",
     "maple": "a mixture of experts with sliding-window attention, which is not supported yet",
 }
 """Architectures with ternary models that are not supported, and the reason."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy.typing as npt
@@ -35,6 +36,11 @@ class Linear:
     def width(self) -> int:
         """Columns padded to whole blocks."""
         return padded(self.columns)
+
+    def moved(self, first: int) -> Linear:
+        """Return the matrix as rows first.. of a stack."""
+        parts = tuple(replace(part, y_first=part.y_first + first) for part in self.parts)
+        return Linear(self.outs, self.columns, parts)
 
     def split(self, first: int) -> tuple[Linear, Linear]:
         """Split a matrix in one part into views of its first rows and of the others."""
@@ -96,9 +102,29 @@ class DeltaWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class Projection:
+    """A matrix with a norm of its own input (plan.projection_norms); its rows are some of a stack's."""
+
+    gamma: View
+    matrix: Linear
+
+
+def joined(projections: Sequence[Projection]) -> Linear | None:
+    """Return the stack of the projections' matrices; None if there are none."""
+    if not projections:
+        return None
+    matrices = [projection.matrix for projection in projections]
+    parts = tuple(part for matrix in matrices for part in matrix.parts)
+    return Linear(sum(matrix.outs for matrix in matrices), matrices[0].columns, parts)
+
+
+@dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One transformer layer on the device. In a delta net qkv is attn_qkv, and attn_output ssm_out. inputs: qkv and
-    gate stacked by rows, if they are adjacent in memory."""
+    """One transformer layer on the device. In a delta net qkv is attn_qkv, and attn_output ssm_out.
+
+    q_gain: factors of rotated queries (plan.norm_after_rope). qkv_projections, gate_up_projections: the matrices of qkv
+    and gate_up, if each has a norm of its input. inputs: qkv and gate stacked by rows, if they are adjacent in memory.
+    """
 
     attn_norm: View
     qkv: Linear
@@ -110,6 +136,9 @@ class LayerWeights:
     gate_up: Linear
     ffn_sub_norm: View | None
     ffn_down: Linear
+    q_gain: View | None = None
+    qkv_projections: tuple[Projection, ...] = ()
+    gate_up_projections: tuple[Projection, ...] = ()
     gate: Linear | None = None
     inputs: Linear | None = None
     delta: DeltaWeights | None = None

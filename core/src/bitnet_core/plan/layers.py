@@ -50,6 +50,9 @@ class Plan:
     fused: False leaves out the optional kernels that stand in for others; most serve some numbers of rows only.
     """
 
+    left_out: frozenset[str] = frozenset()
+    """Optional kernels that do not compute what the model needs."""
+
     def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str, *, fused: bool = True) -> None:
         self.weights = weights
         self.launcher = launcher
@@ -57,7 +60,7 @@ class Plan:
         self.kv = KV_TYPES.index(kv_dtype)
         self.ablock = config.activation_group_size
         self.activation = RELU2 if config.activation == "relu2" else SILU
-        self._optional = launcher.device.info.kernels if fused else frozenset[str]()
+        self._optional = launcher.device.info.kernels - self.left_out if fused else frozenset[str]()
 
     def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
         """Return the launches that compute the hidden states x[rows, H] from step[rows] and store keys and values.
@@ -80,13 +83,19 @@ class Plan:
         head = self.weights.head
         normed = scratch.view("normed", wanted)
         logits = scratch.view("logits", wanted)
-        norm = self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
+        norm = self.hidden(scratch, rows, wanted)
         if isinstance(head, Linear):
             quantize = self._norm_quantize(scratch, wanted, normed, None, head)
             return [norm, quantize, *self._matmul(scratch, wanted, head, logits, config.vocab)]
         if keep and (products := self._lm_head_int8(scratch, head, wanted, keep)):
             return [norm, *products]
         return [norm, *self._dense(head, wanted, normed, logits)]
+
+    def hidden(self, scratch: Scratch, rows: int, wanted: int) -> Launch:
+        """Return the launch that norms the last hidden states of the `wanted` rows numbered in the index buffer into
+        the buffer `normed`, of a step of `rows` rows."""
+        normed = scratch.view("normed", wanted)
+        return self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
 
     def _rms_norm(self, scratch: Scratch, rows: int, wanted: int, index: str, gamma: View, y: View) -> Launch:
         """Compute y[wanted, H], the normed rows of x that the buffer `index` numbers, of a step of `rows` rows."""
@@ -258,13 +267,16 @@ class Plan:
         caches = (cache.keys[index], cache.values[index])
         params = {"rows": rows, **self._cached(cache), "eps": self.config.norm_eps}
         source = (qkv, step, self.weights.rope, *self._head_gammas(layer))
-        launches = self._norm_matmul(scratch, rows, x, layer.attn_norm, layer.qkv, qkv)
+        launches = self._qkv(scratch, rows, layer, qkv)
         views = (*source, *caches, cache.tables, heads)
         if decode and (fused := self._fused("rope_attention", params, views, self._rotated())):
             launches.append(fused)
         else:
             launches += self._attend(scratch, cache, rows, layer, qkv, caches, heads)
         return launches + self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1)
+
+    def _qkv(self, scratch: Scratch, rows: int, layer: LayerWeights, qkv: View) -> list[Launch]:
+        return self._norm_matmul(scratch, rows, scratch.view("x", rows), layer.attn_norm, layer.qkv, qkv)
 
     def _attend(
         self,
@@ -278,21 +290,32 @@ class Plan:
     ) -> list[Launch]:
         """Compute heads[rows, q_width] from qkv in two launches."""
         queries = scratch.view("queries", rows)
-        step = scratch.view("step", rows)
         return [
-            self.launcher.prepare(
-                CATALOGUE["rope_store_kv"],
-                {"rows": rows, **self._heads(), "eps": self.config.norm_eps},
-                (qkv, step, self.weights.rope, *self._head_gammas(layer), queries, *caches),
-                self._rotated(),
-            ),
-            self.launcher.prepare(
-                CATALOGUE["attention"],
-                {"rows": rows, **self._cached(cache)},
-                (queries, *caches, step, cache.tables, heads),
-                {"KV": self.kv},
-            ),
+            self._rotate(scratch, rows, layer, qkv, queries, caches),
+            self._attention_of(scratch, cache, rows, queries, caches, heads),
         ]
+
+    def _rotate(
+        self, scratch: Scratch, rows: int, layer: LayerWeights, qkv: View, queries: View, caches: tuple[View, View]
+    ) -> Launch:
+        """Rotate queries[rows, q_width], and keys, which are stored with the values."""
+        step = scratch.view("step", rows)
+        return self.launcher.prepare(
+            CATALOGUE["rope_store_kv"],
+            {"rows": rows, **self._heads(), "eps": self.config.norm_eps},
+            (qkv, step, self.weights.rope, *self._head_gammas(layer), queries, *caches),
+            self._rotated(),
+        )
+
+    def _attention_of(
+        self, scratch: Scratch, cache: CacheViews, rows: int, queries: View, caches: tuple[View, View], heads: View
+    ) -> Launch:
+        return self.launcher.prepare(
+            CATALOGUE["attention"],
+            {"rows": rows, **self._cached(cache)},
+            (queries, *caches, scratch.view("step", rows), cache.tables, heads),
+            {"KV": self.kv},
+        )
 
     def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
         config = self.config
@@ -306,10 +329,13 @@ class Plan:
             return [normed, glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
         gate_up = scratch.view("gate_up", rows)
         return [
-            *self._norm_matmul(scratch, rows, x, layer.ffn_norm, layer.gate_up, gate_up),
+            *self._gate_up(scratch, rows, layer, gate_up),
             self._glu_quantize(scratch, rows, gate_up, layer),
             *self._matmul(scratch, rows, down, x, config.hidden, add=1),
         ]
+
+    def _gate_up(self, scratch: Scratch, rows: int, layer: LayerWeights, gate_up: View) -> list[Launch]:
+        return self._norm_matmul(scratch, rows, scratch.view("x", rows), layer.ffn_norm, layer.gate_up, gate_up)
 
     def _glu_quantize(self, scratch: Scratch, rows: int, gate_up: View, layer: LayerWeights) -> Launch:
         width = layer.ffn_down.width

@@ -45,6 +45,10 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
         "gate_up": 8 * config.ffn,
         "step": 4 * STEP_FIELDS,
     }
+    if config.qk_norm_after_rope:
+        step["head"] = 4 * config.n_heads
+    if config.projection_norms:
+        step |= {"plain": 4 * config.hidden, "row": 4}
     if config.delta:
         step |= _delta_net_bytes(config, config.delta)
     wanted = {
@@ -94,6 +98,8 @@ class Scratch:
                 self._buffers[name] = pool.alloc(wanted * nbytes + gaps)
             if "row" in step:
                 self.upload("row", np.arange(rows, dtype=np.int32))
+            if "head" in step:
+                self.upload("head", np.arange(rows * config.n_heads, dtype=np.int32))
         except BaseException:
             self.free()
             raise

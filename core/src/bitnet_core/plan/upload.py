@@ -16,7 +16,7 @@ from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
-from bitnet_core.formats.names import matrices, signs_name
+from bitnet_core.formats.names import INPUT_NORM, matrices, signs_name
 from bitnet_core.formats.threads import reader_pool
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.rope import factors_name, rope_table
@@ -30,7 +30,10 @@ from bitnet_core.plan.device_weights import (
     LayerWeights,
     Linear,
     LinearPart,
+    Projection,
+    joined,
 )
+from bitnet_core.plan.norm_after_rope import query_gain
 from bitnet_core.plan.weight_memory import WeightMemory
 from bitnet_core.progress import Progress
 from bitnet_core.units import size
@@ -40,6 +43,8 @@ LAYERS_AHEAD = 2
 
 RELEASE_BYTES = 256 << 20
 """Release the pages of the mapped file after uploading this many bytes; pages needed again are re-read."""
+
+_SUB_NORM_OF = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}
 
 _WIDEST_BLOCK = 256
 """Columns per weight scale on the device if the file has one scale per row."""
@@ -172,28 +177,62 @@ class _Uploader:
         config = self.config
         prefix = f"blk.{number}."
         is_delta = config.is_delta(number)
-        sub_norms = config.sub_norms
         linears = config.linears(number)
         inputs = ("attn_qkv",) if is_delta else ("attn_q", "attn_k", "attn_v")
-        normed = config.qk_norm and not is_delta
         for layer in range(number, min(number + LAYERS_AHEAD, config.n_layers)):
             self._read_ahead((f"blk.{layer}.{linear}" for linear in config.linears(layer)), readers)
-        qkv, gate, both = self._inputs(prefix, linears, inputs)
+        qkv_projections = self._projections(prefix, linears, *inputs)
+        gate_up_projections = self._projections(prefix, linears, "ffn_gate", "ffn_up")
+        qkv, gate, both = joined(qkv_projections), None, None
+        if qkv is None:
+            qkv, gate, both = self._inputs(prefix, linears, inputs)
+        q_norm, k_norm, q_gain = (None, None, None) if is_delta else self._head_norms(prefix)
         return LayerWeights(
             attn_norm=self._norm(prefix + "attn_norm", config.hidden),
             qkv=qkv,
-            q_norm=self._norm(prefix + "attn_q_norm", config.head_dim) if normed else None,
-            k_norm=self._norm(prefix + "attn_k_norm", config.head_dim) if normed else None,
-            attn_sub_norm=self._norm(prefix + "attn_sub_norm", config.q_width) if sub_norms else None,
+            q_norm=q_norm,
+            k_norm=k_norm,
+            attn_sub_norm=self._sub_norm(prefix, "attn_output", config.q_width),
             attn_output=self._linear(prefix, linears, "ssm_out" if is_delta else "attn_output"),
             ffn_norm=self._norm(prefix + "ffn_norm", config.hidden),
-            gate_up=self._linear(prefix, linears, "ffn_gate", "ffn_up"),
-            ffn_sub_norm=self._norm(prefix + "ffn_sub_norm", config.ffn) if sub_norms else None,
+            gate_up=joined(gate_up_projections) or self._linear(prefix, linears, "ffn_gate", "ffn_up"),
+            ffn_sub_norm=self._sub_norm(prefix, "ffn_down", config.ffn),
             ffn_down=self._linear(prefix, linears, "ffn_down"),
             gate=gate,
+            q_gain=q_gain,
+            qkv_projections=qkv_projections,
+            gate_up_projections=gate_up_projections,
             inputs=both,
             delta=self._delta(prefix, config.delta) if config.delta and is_delta else None,
         )
+
+    def _sub_norm(self, prefix: str, matrix: str, size: int) -> View | None:
+        """Upload the norm of the input of attn_output or ffn_down; None if there is none."""
+        if self.config.projection_norms:
+            return self._norm(prefix + matrix + INPUT_NORM, size)
+        return self._norm(prefix + _SUB_NORM_OF[matrix], size) if self.config.sub_norms else None
+
+    def _projections(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> tuple[Projection, ...]:
+        """Upload matrices that each norm the input they share, as rows of one stack; () if they do not."""
+        found: list[Projection] = []
+        first = 0
+        for name in names if self.config.projection_norms else ():
+            matrix = self._linear(prefix, shapes, name).moved(first)
+            found.append(Projection(self._norm(prefix + name + INPUT_NORM, matrix.columns), matrix))
+            first += matrix.outs
+        return tuple(found)
+
+    def _head_norms(self, prefix: str) -> tuple[View | None, View | None, View | None]:
+        """Upload the norm weights of query and key heads, and the factors of rotated queries if the norms follow
+        RoPE."""
+        config = self.config
+        if not config.qk_norm:
+            return None, None, None
+        q_gamma, k_gamma = (self._vector(prefix + name, config.head_dim) for name in ("attn_q_norm", "attn_k_norm"))
+        if not config.qk_norm_after_rope:
+            return self.memory.vector(q_gamma), self.memory.vector(k_gamma), None
+        ones = self.memory.vector(np.ones_like(q_gamma))
+        return ones, ones, self.memory.vector(query_gain(q_gamma, k_gamma))
 
     def _delta(self, prefix: str, net: DeltaNet) -> DeltaWeights:
         """Upload the parameters of a delta net other than its ternary matrices."""
@@ -296,10 +335,13 @@ class _Uploader:
         return Dense(DENSE_TYPES.index(first.dtype), sum(map(len, data)), first.columns, parts)
 
     def _norm(self, name: str, size: int) -> View:
+        return self.memory.vector(self._vector(name, size))
+
+    def _vector(self, name: str, size: int) -> npt.NDArray[np.float32]:
         values = self.source.vector(name)
         if values.shape != (size,):
             raise ModelError(f"{self.source.path}: {name} has shape {list(values.shape)}, not [{size}]")
-        return self.memory.vector(values)
+        return values
 
     def _advance(self, nbytes: int) -> None:
         self.done += nbytes

@@ -32,6 +32,9 @@ PLAIN_TEMPLATE: Final = (
 """A plain transcript, for models without a template and without an end-of-turn token, such as the 1bitLLM base
 models."""
 
+TOOLS: Final = "tool_use"
+"""The name of the template for conversations with tools, as in transformers."""
+
 _PLACEHOLDER: Final = "BITNET"
 _PRIVATE_USE: Final = range(0xF0000, 0xFFFFE)
 
@@ -40,12 +43,14 @@ class ChatTemplate:
     """The chat template of one model.
 
     source: its jinja2 text. origin: the file, or the reason for a replacement (a placeholder, or no template at all).
+    tool_source: the text for conversations with tools: that of a template named tool_use, or `source`.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Take the `chosen_template`. Raises TokenizerError if it does not parse."""
         self._tokenizer = tokenizer
         self.source, self.origin = chosen_template(tokenizer)
+        self.tool_source = tool_template(tokenizer) or self.source
         self._process = TemplateProcess(self.source)
         self._process.parse()
 
@@ -66,13 +71,14 @@ class ChatTemplate:
             "bos_token": self._special(self._tokenizer.bos_id),
             "eos_token": self._special(self._tokenizer.eos_id),
         }
+        source = self.tool_source if variables.get("tools") else self.source
         try:
-            return self._process.render(values)
+            return self._process.render(values, source)
         except TokenizerError:
             parsed = [_with_parsed_arguments(message) for message in values["messages"]]
             if parsed == values["messages"]:
                 raise
-            return self._process.render(values | {"messages": parsed})  # a template for arguments as objects
+            return self._process.render(values | {"messages": parsed}, source)  # a template for arguments as objects
 
     def chat_tokens(
         self,
@@ -124,13 +130,18 @@ def chosen_template(tokenizer: Tokenizer) -> tuple[str, Origin]:
     template, vocabularies that have <|eot_id|> get BITNET_TEMPLATE and all others PLAIN_TEMPLATE. Raises TokenizerError
     for a template that is not text, or too long.
     """
-    source = _named_default(tokenizer.chat_template)
+    source = _named(tokenizer.chat_template, "default")
     if source is not None and _PLACEHOLDER not in source:
-        if len(source) > MAX_TEMPLATE:
-            raise TokenizerError(f"the chat template has {len(source)} characters; the limit is {MAX_TEMPLATE}")
-        return source, "file"
+        return _checked_length(source), "file"
     replacement = BITNET_TEMPLATE if "<|eot_id|>" in tokenizer.specials else PLAIN_TEMPLATE
     return replacement, "missing" if source is None else "placeholder"
+
+
+def tool_template(tokenizer: Tokenizer) -> str | None:
+    """Return the model's template for conversations with tools, if it has one of its own. Raises TokenizerError as
+    `chosen_template`."""
+    named = _named(tokenizer.tool_template, TOOLS) or _named(tokenizer.chat_template, TOOLS, plain=False)
+    return None if named is None else _checked_length(named)
 
 
 def unreadable(tokenizer: Tokenizer) -> str:
@@ -161,11 +172,19 @@ def _parsed_call(call: Any) -> Any:
     return call | {"arguments": arguments} if isinstance(arguments, dict) else call
 
 
-def _named_default(source: Any) -> str | None:
-    """Return the template, or the one named "default" of several."""
+def _checked_length(source: str) -> str:
+    if len(source) > MAX_TEMPLATE:
+        raise TokenizerError(f"the chat template has {len(source)} characters; the limit is {MAX_TEMPLATE}")
+    return source
+
+
+def _named(source: Any, name: str, *, plain: bool = True) -> str | None:
+    """Return the template of this name of several. plain: a template without a name has every name."""
     if isinstance(source, list):
-        named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
+        named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == name]
         source = named[0].get("template") if named else None
+    elif not plain:
+        return None
     if source is None or (isinstance(source, str) and not source):
         return None
     if not isinstance(source, str):

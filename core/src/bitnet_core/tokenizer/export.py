@@ -12,7 +12,7 @@ from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from bitnet_core.errors import TokenizerError
-from bitnet_core.tokenizer.chat import chosen_template
+from bitnet_core.tokenizer.chat import TOOLS, chosen_template, tool_template
 from bitnet_core.tokenizer.load import load_tokenizer
 from bitnet_core.tokenizer.patterns import steps
 from bitnet_core.tokenizer.pretokenizers import PRE_TOKENIZERS, PreTokenizer, pre_tokenizer
@@ -21,7 +21,7 @@ from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType
 
 PROBES: Final = (
     "e\u0301 u\u0308ber \u1112\u1161\u11ab\u1100\u1173\u11af \u212b \ufb01",  # decomposed, and compatibility forms
-    "  two spaces first, and  1 digit; it'sword",
+    "  two spaces first, and  1 digit; it'sword        behind eight",
     "Hello  world, they'll say: DON'T 'S 12345 1.5e10 (Hi (Hi)) f(x)[0] += y_1; a-b_c ~`^|<>=$",
     " \t two\n\n  three   \n four!!\n?\r\n\r\n 'five' ½²٣ naïve Übergrößen日本語テキスト한국어🙂🙂 हिन्दी x",
 )
@@ -43,6 +43,8 @@ def gguf_keys(keys: Mapping[str, Any], vocab: int) -> dict[str, Any]:
     source, origin = chosen_template(tokenizer)
     if origin != "missing":
         written["tokenizer.chat_template"] = source
+    if (tools := tool_template(tokenizer)) is not None:
+        written[f"tokenizer.chat_template.{TOOLS}"] = tools
     missing = vocab - len(written["tokenizer.ggml.tokens"])
     if missing > 0:
         written["tokenizer.ggml.tokens"] += [f"[PAD{vocab - missing + i}]" for i in range(missing)]
@@ -102,6 +104,9 @@ def _gguf_keys_of_folder(keys: Mapping[str, Any], tokenizer: Tokenizer) -> dict[
         "eot": turn[0] if turn else None,
         "padding": _padding(keys, tokenizer),
     }
+    if tokenizer.text_end:
+        written["tokenizer.ggml.add_eos_token"] = True
+        named["eos"] = tokenizer.text_end[0]
     return written | {f"tokenizer.ggml.{name}_token_id": token for name, token in named.items() if token is not None}
 
 
@@ -113,6 +118,8 @@ def probes(tokenizer: Tokenizer) -> list[str]:
 
 def _check_same(tokenizer: Tokenizer, written: Tokenizer, why: str) -> None:
     """Raise TokenizerError, naming a text, if the written tokenizer encodes it differently."""
+    if tokenizer.text_end != written.text_end:
+        raise TokenizerError(f"the tokenizer ends a text with the tokens {short(tokenizer.text_end)}: {why}")
     for text in probes(tokenizer):
         for special in (False, True):
             ids, other = (each.encode(text, add_bos=False, parse_special=special) for each in (tokenizer, written))
@@ -175,11 +182,11 @@ def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
         document, config = keys["tokenizer_json"], dict(keys.get("tokenizer_config") or {})
         if tokenizer.add_bos and Backend.from_str(document).encode("").ids[:1] != [tokenizer.bos_id]:
             document = json.dumps(
-                _with_bos(tokenizer), ensure_ascii=False
+                _with_ends(tokenizer), ensure_ascii=False
             )  # transformers reads the bos rule from this file alone
         generation = dict(keys.get("generation_config") or {})
     else:
-        document = json.dumps(_with_bos(tokenizer), ensure_ascii=False)
+        document = json.dumps(_with_ends(tokenizer), ensure_ascii=False)
         config = _config_of_gguf(keys, tokenizer, context)
         again = load_tokenizer({"kind": "hf", "tokenizer_json": document, "tokenizer_config": config})
         _check_same(tokenizer, again, "tokenizer.json has no place for that rule; convert to GGUF instead")
@@ -189,24 +196,36 @@ def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
     source, origin = chosen_template(tokenizer)
     if origin == "placeholder" or (keys["kind"] == "gguf" and origin == "file"):
         config["chat_template"] = source
+    if (tools := tool_template(tokenizer)) is not None:
+        config["chat_template"] = [{"name": "default", "template": source}, {"name": TOOLS, "template": tools}]
     texts = {"tokenizer_config.json": config, "generation_config.json": generation}
     return {"tokenizer.json": document} | {
         name: json.dumps(values, indent=2, ensure_ascii=False) + "\n" for name, values in texts.items()
     }
 
 
-def _with_bos(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return tokenizer.json with a post-processor that puts the bos token first if the model needs one."""
+def _with_ends(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return tokenizer.json with a post-processor that puts the bos token first and the ids of text_end last if the
+    model needs them."""
     document: dict[str, Any] = json.loads(tokenizer.to_json())
-    if tokenizer.add_bos and tokenizer.bos_id is not None:
-        text = tokenizer.token_text(tokenizer.bos_id)
-        start = {"SpecialToken": {"id": text, "type_id": 0}}
-        first, second = ({"Sequence": {"id": name, "type_id": kind}} for name, kind in (("A", 0), ("B", 1)))
+    starts = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+    specials = {token: tokenizer.token_text(token) for token in (*starts, *tokenizer.text_end)}
+
+    def parts(name: str, kind: int) -> list[dict[str, Any]]:
+        before, behind = (
+            [{"SpecialToken": {"id": specials[token], "type_id": kind}} for token in tokens]
+            for tokens in (starts, tokenizer.text_end)
+        )
+        return [*before, {"Sequence": {"id": name, "type_id": kind}}, *behind]
+
+    if specials:
         document["post_processor"] = {
             "type": "TemplateProcessing",
-            "single": [start, first],
-            "pair": [start, first, {"SpecialToken": {"id": text, "type_id": 1}}, second],
-            "special_tokens": {text: {"id": text, "ids": [tokenizer.bos_id], "tokens": [text]}},
+            "single": parts("A", 0),
+            "pair": [*parts("A", 0), *parts("B", 1)],
+            "special_tokens": {
+                text: {"id": text, "ids": [token], "tokens": [text]} for token, text in specials.items()
+            },
         }
     return document
 

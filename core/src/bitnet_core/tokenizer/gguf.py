@@ -52,6 +52,7 @@ def tokenizer_from_vocabulary(vocabulary: Vocabulary) -> Tokenizer:
         eos_ids=frozenset(ends | {token for token, text in pipeline.specials if text in END_OF_TURN_TEXTS}),
         add_bos=bool(vocabulary.add_bos),
         space_prefix=not byte_level and bool(vocabulary.add_space_prefix),
+        text_end=(vocabulary.eos_id,) if vocabulary.add_eos and vocabulary.eos_id is not None else (),
     )
 
 

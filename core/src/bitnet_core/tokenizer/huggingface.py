@@ -53,8 +53,7 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
     tokens, types = _tables(backend, added, "ByteLevel" in kinds)
     bos_id = _named(backend, config.get("bos_token"))
     eos_id = _named(backend, config.get("eos_token"))
-    with panics_are_errors():
-        starts = list(backend.encode("", add_special_tokens=True).ids)
+    starts, text_end = _around(backend)
     if bos_id is None and starts:
         bos_id = starts[0]
     ends = {int(entry["id"]) for entry in added if entry["content"] in END_OF_TURN_TEXTS}
@@ -77,7 +76,18 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
         add_bos=stated if isinstance(stated, bool) else bos_id is not None and starts[:1] == [bos_id],
         space_prefix="ByteLevel" not in kinds and bool({"Strip", "Metaspace"} & kinds),
         plain_tags="ByteLevel" in kinds,
+        text_end=text_end,
     )
+
+
+def _around(backend: Backend) -> tuple[list[int], tuple[int, ...]]:
+    """Return the ids that the post-processor puts before and behind a text."""
+    with panics_are_errors():
+        whole, plain = (list(backend.encode("a", add_special_tokens=special).ids) for special in (True, False))
+    for first in range(len(whole) - len(plain) + 1):
+        if plain and whole[first : first + len(plain)] == plain:
+            return whole[:first], tuple(whole[first + len(plain) :])
+    return whole, ()
 
 
 def _checked_parts(document: Mapping[str, Any]) -> set[str]:

@@ -24,6 +24,7 @@ def load_tokenizer(keys: Mapping[str, Any], *, prepared: bool = True) -> Tokeniz
     if kind == "gguf":
         tokenizer = tokenizer_from_vocabulary(parse_vocabulary(keys))
         tokenizer.chat_template = keys.get("tokenizer.chat_template")
+        tokenizer.tool_template = keys.get("tokenizer.chat_template.tool_use")
         if prepared:
             tokenizer.prepare()
         return tokenizer
@@ -36,5 +37,6 @@ def load_tokenizer(keys: Mapping[str, Any], *, prepared: bool = True) -> Tokeniz
         generation = keys.get("generation_config") or {}
         tokenizer = tokenizer_from_json(text, config, generation.get("eos_token_id"))
         tokenizer.chat_template = config.get("chat_template")
+        tokenizer.tool_template = keys.get("tool_template")
         return tokenizer
     raise TokenizerError(f"unknown kind of tokenizer: {short(kind)}")

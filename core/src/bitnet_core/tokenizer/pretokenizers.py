@@ -61,6 +61,29 @@ _CASED: Final = (
 _BLOOM: Final = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 _SEED: Final = _CONTRACTIONS + (r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+")
 
+_NOT_HAN: Final = r"&&[^\p{Han}]]"
+_UPPER_NOT_HAN: Final = _UPPER.removesuffix("]") + _NOT_HAN
+_LOWER_NOT_HAN: Final = _LOWER.removesuffix("]") + _NOT_HAN
+_KIMI_K2: Final = (
+    rf"\p{{Han}}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_NOT_HAN}*{_LOWER_NOT_HAN}+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_NOT_HAN}+{_LOWER_NOT_HAN}*{_CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_GPT4O: Final = _WORD % (_CONTRACTIONS + "?", _CONTRACTIONS + "?") + r"|\p{N}{1,3}" + _TAIL
+_BLANKS: Final = "".join(rf"|\s{{{count}}}(?!\S)" for count in (512, 256, 128, 64, 32, 16, 8, 4))
+_EXAONE_MOE: Final = (
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}(?:(?! (?!\p{L}))[\p{L}\p{M} ])*|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_ASIAN: Final = (
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e00-\u0e7f"
+    "\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
+)
+_YOUTU: Final = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f"
+    "\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+)
+
 PRE_TOKENIZERS: Final = (
     PreTokenizer("llama-bpe", (_LLAMA3,), ignore_merges=True, add_bos=True),
     PreTokenizer("gpt-2", (_GPT2 + r"|\s+",)),
@@ -88,12 +111,34 @@ PRE_TOKENIZERS: Final = (
     PreTokenizer("bloom", (_BLOOM,)),
     PreTokenizer("viking", (_BLOOM, r"\p{N}")),
     PreTokenizer("tekken", (_WORD % ("", "") + r"|\p{N}" + _TAIL,), ignore_merges=True, add_bos=True),
-    PreTokenizer("gpt-4o", (_WORD % (_CONTRACTIONS + "?", _CONTRACTIONS + "?") + r"|\p{N}{1,3}" + _TAIL,)),
+    PreTokenizer("gpt-4o", (_GPT4O,)),
+    PreTokenizer("granite-embed-multi-97m", (_GPT4O,), ignore_merges=True),
+    PreTokenizer("tiny_aya", (r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O)),
+    PreTokenizer("youtu", (_YOUTU, _GPT4O.replace(r"\p{N}{1,3}", r"\p{N}")), ignore_merges=True),
+    PreTokenizer("kimi-k2", (_KIMI_K2,)),
+    PreTokenizer("superbpe", (r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
+    PreTokenizer("jais-2", (_LLAMA3.removesuffix(r"|\s+(?!\S)|\s+") + _BLANKS + r"|\s{1,2}(?!\S)|\s{1}",)),
+    PreTokenizer("exaone-moe", (_EXAONE_MOE,)),
+    PreTokenizer("laguna", (r"[^\n]+|[\n]+", _QWEN2)),
+    PreTokenizer("afmoe", (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", _ASIAN, _DEEPSEEK3[2])),
+    PreTokenizer(
+        "chameleon",
+        (
+            "<sentinel:[0-9]+>",
+            "IMGIMG[A-I]{1,4}Z",
+            r"([\t\n]|    |  )",
+            r"\p{N}",
+            r"[\p{P}!-/:-@\[-`{-~]",
+            _GPT2,
+        ),
+        add_bos=True,
+    ),
     PreTokenizer("seed-coder", (_SEED,)),
     PreTokenizer("ufakzeka", (_QWEN2.removeprefix(_CONTRACTIONS + "|"),)),
     PreTokenizer("minicpm5", (r"\p{N}{1,3}", _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}+")), ignore_merges=True),
 )
-"""The rules of llama.cpp (src/llama-vocab.cpp), with the expressions of the models' own tokenizer.json.
+"""The rules of llama.cpp (src/llama-vocab.cpp), with the expressions of the models' own tokenizer.json, or equal ones
+without repetitions of repetitions.
 
 falcon3 is bitnet.cpp's rule, for whose files the name was made: digits are single, and nothing begins with bos.
 llama.cpp reads the same name with llama-bpe. Which one Falcon3's models were trained with is not settled; a folder's
@@ -128,9 +173,11 @@ _ALIASES: Final = {
             "bailingmoe",
             "bailingmoe2",
             "llada-moe",
+            "f2llmv2",
         ),
         "falcon3": ("falcon_e", "falcon-e"),
-        "dbrx": ("smaug-bpe", "chatglm-bpe"),
+        "dbrx": ("smaug-bpe", "chatglm-bpe", "glm4"),
+        "tiny_aya": ("cohere2moe",),
         "smollm": ("starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
         "deepseek-v3": ("hunyuan-dense", "joyai-llm", "hy_v4"),
         "bloom": ("poro-chat", "gpt3-finnish"),

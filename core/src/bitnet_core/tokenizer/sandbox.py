@@ -118,7 +118,7 @@ def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None) 
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=None if indent is None else min(indent, 8))
 
 
-@lru_cache(1)
+@lru_cache(2)
 def _parsed(source: str) -> jinja2.Template:
     return ChatEnvironment().from_string(source)
 

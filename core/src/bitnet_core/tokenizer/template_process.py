@@ -53,13 +53,13 @@ class TemplateProcess:
         if "text" not in answer:
             raise TokenizerError(f"the chat template of the model does not parse: {answer['failed']}")
 
-    def render(self, variables: Mapping[str, Any]) -> str:
-        """Return the text for these variables.
+    def render(self, variables: Mapping[str, Any], source: str | None = None) -> str:
+        """Return the text for these variables. source: another template of the model.
 
         Raises UsageError if JSON cannot hold them, or if the template rejects them (raise_exception); TokenizerError if
         it fails or exceeds the limits.
         """
-        answer = self._ask({"source": self._source, "variables": variables})
+        answer = self._ask({"source": source or self._source, "variables": variables})
         if "refused" in answer:
             raise UsageError(f"the model's chat template rejects these messages: {answer['refused']}")
         if "failed" in answer:

@@ -50,9 +50,10 @@ class Tokenizer:
     whole: builds the library's tokenizer for any text. part: builds one that encodes a given text in the same way, much
     sooner, or returns None; it serves the first text, so that a user need not wait, and `whole` all others. types: the
     TokenType of each token. bos_id: id that begins a text if add_bos is true, or None; eos_ids: ids that end a reply
-    (end of text and end of turn). plain_tags: user-defined tokens are decoded as they are spelled, as in llama.cpp.
-    specials: ids of the control tokens by text; chat_template: as the model states it, or None. Raises TokenizerError
-    for special tokens that no real model has (too many, too long).
+    (end of text and end of turn); text_end: ids that end a whole text, such as one to embed. plain_tags: user-defined
+    tokens are decoded as they are spelled, as in llama.cpp. specials: ids of the control tokens by text; chat_template:
+    as the model states it, or None; tool_template: the one for conversations with tools, if it is another. Raises
+    TokenizerError for special tokens that no real model has (too many, too long).
     """
 
     def __init__(
@@ -69,11 +70,13 @@ class Tokenizer:
         add_bos: bool,
         space_prefix: bool,
         plain_tags: bool = True,
+        text_end: tuple[int, ...] = (),
     ) -> None:
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.eos_ids = eos_ids
         self.add_bos = add_bos
+        self.text_end = text_end
         self._make, self._part = whole, part
         self._whole: tokenizers.Tokenizer | None = None
         self._began = False
@@ -85,6 +88,7 @@ class Tokenizer:
         self.space_prefix = space_prefix
         self._plain_tags = plain_tags
         self.chat_template: Any = None
+        self.tool_template: Any = None
         self.specials = {tokens[i]: i for i in np.flatnonzero(types == TokenType.CONTROL).tolist() if tokens[i]}
         own = np.flatnonzero(types == TokenType.USER_DEFINED).tolist()
         self._tags = {tokens[i]: i for i in reversed(own)} | self.specials

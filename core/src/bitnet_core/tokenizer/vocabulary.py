@@ -57,6 +57,7 @@ class Vocabulary:
     eot_id: int | None = None
     add_bos: bool | None = None  # None: the file does not say
     add_space_prefix: bool | None = None
+    add_eos: bool = False
 
 
 def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
@@ -93,6 +94,7 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
         eot_id=token_id("eot"),
         add_bos=_flag(keys, "tokenizer.ggml.add_bos_token"),
         add_space_prefix=_flag(keys, "tokenizer.ggml.add_space_prefix"),
+        add_eos=bool(_flag(keys, "tokenizer.ggml.add_eos_token")),
     )
 
 

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bitnet_core.engine.thread import EngineThread
 from bitnet_core.version import core_version
@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.engine.schedule.results import RequestOutput
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _HANGING = 60.0
 """Seconds of one step after which the engine counts as hanging."""
@@ -152,6 +154,14 @@ class Service:
     def check_text(self, text: str) -> None:
         """Raise UsageError for a text that cannot fit in the context, without tokenizing it."""
         self.model.tokenizer.check_fits(text, self.model.engine.max_model_len)
+
+    def on_engine(self, action: Callable[[Model], T]) -> T:
+        """Run action(model) in the engine's thread, before its next step, and return the result; call it in a worker
+        thread. Raises ApiError if the action fails."""
+        try:
+            return self._engine_thread.call(action).result()
+        except Exception as exc:
+            raise from_engine(exc) from exc
 
     async def submit(
         self, generations: Sequence[GenerationRequest], created: float

@@ -31,7 +31,7 @@ _ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", 
 
 def trained(model: Model) -> bool:
     """Return True if the model's template renders tools, and calls in the form that is parsed here."""
-    source = model.chat_template.source
+    source = model.chat_template.tool_source
     return "tools" in source and OPENING in source
 
 

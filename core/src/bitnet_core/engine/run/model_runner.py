@@ -20,8 +20,7 @@ from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.row_masks import RowMasks
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
 from bitnet_core.plan.device_weights import DeviceWeights
-from bitnet_core.plan.hybrid import HybridPlan
-from bitnet_core.plan.layers import Plan
+from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
 
@@ -56,7 +55,7 @@ class Runner:
         self.pool = pool
         self.weights = weights
         self.cache = cache
-        self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype, fused=fused)
+        self.plan = plan_class(weights.config)(weights, launcher, kv_dtype, fused=fused)
         self.vocab = weights.config.vocab
         self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
@@ -93,12 +92,31 @@ class Runner:
         """Compute the rows of `scheduled`, at most `chunk`, and yield the TopLogits of each row numbered in `wanted`,
         as `logits_requests` (in the order of sample_rows.order_rows) asks. columns: number of logits of a full row
         (default: those of tokens that exist). Each TopLogits is valid until the next one."""
+        scratch, rows = self._run_prompt(scheduled, chunk)
+        return self._heads(scratch, rows, wanted, logits_requests, columns or self.tokens)
+
+    def hidden_step(
+        self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int
+    ) -> npt.NDArray[np.float32]:
+        """Compute the rows of `scheduled`, at most `chunk`; returns f32[len(wanted), H], the normed last hidden states
+        of the rows numbered `wanted`."""
+        scratch, rows = self._run_prompt(scheduled, chunk)
+        hidden = np.empty((len(wanted), self.weights.config.hidden), np.float32)
+        for start in range(0, len(wanted), scratch.wanted):
+            part = hidden[start : start + scratch.wanted]
+            scratch.upload("index", np.asarray(wanted[start : start + len(part)], np.int32))
+            self.launcher.run([self.plan.hidden(scratch, rows, len(part))])
+            scratch.download("normed", part)
+        return hidden
+
+    def _run_prompt(self, scheduled: Sequence[ScheduledTokens], chunk: int) -> tuple[Scratch, int]:
+        """Run all layers over the rows of `scheduled`; returns their buffers and their number."""
         rows = sum(len(span.tokens) for span in scheduled)
         scratch = self._prompt_scratch(rows, chunk)
         self.cache.upload_tables()
         scratch.upload("step", build_batch(self.cache, scheduled, rows))
         self._run_body(scratch, rows)
-        return self._heads(scratch, rows, wanted, logits_requests, columns or self.tokens)
+        return scratch, rows
 
     def _heads(
         self, scratch: Scratch, rows: int, wanted: Sequence[int], logits_requests: Sequence[LogitsRequest], columns: int

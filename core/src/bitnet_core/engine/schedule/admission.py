@@ -68,6 +68,10 @@ class Admission:
         elif request in self.waiting:
             self.waiting.remove(request)
 
+    def has_room(self, tokens: int) -> bool:
+        """Return whether borrow_index has a table row and blocks for `tokens` tokens without a preemption."""
+        return bool(self._free_indices) and ceil_div(tokens, KV_BLOCK) <= self.blocks.available
+
     @contextmanager
     def borrow_index(self, tokens: int) -> Iterator[int]:
         """Lend a table row with blocks for `tokens` <= max_model_len positions to a caller outside the queue; requests

@@ -141,6 +141,10 @@ class Scheduler:
         """Lend a request slot, as Admission.borrow_index."""
         return self._admission.borrow_index(tokens)
 
+    def has_room(self, tokens: int) -> bool:
+        """Return whether a slot and blocks for `tokens` tokens are free, as Admission.has_room."""
+        return self._admission.has_room(tokens)
+
     def _admit(self) -> None:
         before = len(self.running)
         self._ended += [RequestOutput(request, ()) for request in self._admission.admit()]

@@ -61,6 +61,8 @@ def convert(
     family = FAMILIES.get(source.config.arch, Family())
     if kind := family.not_written:
         raise UsageError(f"{source.path}: models {kind} can be run but not converted")
+    if source.config.projection_norms and target in ("safetensors", "mlx"):
+        raise ModelError(f"{source.path}: a folder of this model has master weights, which are lost; convert to GGUF")
     check_shapes(source.config, target)
     shapes = [*matrices(source.config).values(), *tables(source.config).values()]
     total = sum(rows * columns for rows, columns in shapes)
@@ -79,7 +81,7 @@ def convert(
 
     findings: list[Finding] = []
     with _staged(source, destination, force) as staged:
-        if target == "mlx" or (target == "safetensors" and family.folder):
+        if target == "mlx" or (target == "safetensors" and family.grouped):
             write_grouped(source, staged, stepper("converting"), packed=target == "mlx")
         elif target == "safetensors":
             write_folder(source, staged, stepper("converting"))

@@ -15,6 +15,7 @@ from bitnet_core.formats.convert.target import ENCODINGS, Encoding
 from bitnet_core.formats.gguf.types import BY_NAME
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.names import tables, ternaries, vectors
+from bitnet_core.formats.pooling import pooling_number
 from bitnet_core.formats.rotation import reordered, row_order
 from bitnet_core.formats.ternary import i2_s, q2_0, tq1_0, tq2_0
 from bitnet_core.model.config import ModelConfig
@@ -141,6 +142,8 @@ def metadata(source: ModelSource, arch: str, encoding: Encoding) -> dict[str, An
         for name, beta, usual in (("fast", config.rope_beta_fast, 32.0), ("slow", config.rope_beta_slow, 1.0)):
             if beta != usual:
                 keys[f"{arch}.rope.scaling.yarn_beta_{name}"] = float(beta)
+    if config.pooling:
+        keys[f"{arch}.pooling_type"] = pooling_number(source.path, config.pooling)
     return keys | gguf_keys(source.tokenizer, config.vocab)
 
 

@@ -15,7 +15,8 @@ from bitnet_core.formats.gguf.hadamard import check_unrotated
 from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.gguf.unused_keys import check_unused
 from bitnet_core.formats.keys import MetadataReader, short
-from bitnet_core.formats.names import SUB_NORMS
+from bitnet_core.formats.names import FIRST_INPUT_NORM, SUB_NORMS
+from bitnet_core.formats.pooling import pooling_of_gguf
 from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
 from bitnet_core.model.families import FAMILIES, UNSUPPORTED
 from bitnet_core.model.rope import LONG_FACTORS
@@ -42,6 +43,8 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     vocab = keys.count("vocab_size", _tokens(metadata))
     activation, findings = _activation(path, keys, arch, layers, hidden, vocab)
     findings += prediction_heads.findings(keys)
+    projection_norms = family.projection_norms and FIRST_INPUT_NORM in tensors
+    pooling, assumed = pooling_of_gguf(path, keys, projection_norms)
     scaling, factor, original = _rope_scaling(path, keys, arch, tensors)
     fast, slow = _yarn_betas(path, keys) if scaling == "yarn" else (32.0, 1.0)
     config = ModelConfig(
@@ -67,12 +70,15 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
         rope_beta_fast=fast,
         rope_beta_slow=slow,
         qk_norm=family.qk_norm,
-        activation_group_size=family.activation_group_size,
+        qk_norm_after_rope=family.qk_norm_after_rope,
+        projection_norms=projection_norms,
+        pooling=pooling,
+        activation_group_size=0 if projection_norms else family.activation_group_size,
         vocab_tokens=_last_token(metadata, vocab),
     )
     if arch == qwen35.ARCHITECTURE:
         return qwen35.with_delta_nets(path, keys, metadata, config), findings
-    findings += check_unused(path, keys, arch)
+    findings += [*assumed, *check_unused(path, keys, arch)]
     check_unrotated(path, metadata)
     return read_multipliers(path, keys, arch).config(config), findings
 

@@ -24,7 +24,7 @@ from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
 from bitnet_core.formats.keys import MetadataReader, short
 from bitnet_core.formats.mapped import forget_pages
-from bitnet_core.formats.names import floats, tables, ternaries
+from bitnet_core.formats.names import INPUT_NORM, floats, tables, ternaries
 from bitnet_core.formats.rotation import Order, reordered
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.tiles import Tiles
@@ -263,7 +263,7 @@ class GGUFSource:
         for i in sorted({i * (config.n_layers - 1) // 3 for i in range(4)}):
             up, down = self._tensors[f"blk.{i}.ffn_up"], self._tensors[f"blk.{i}.ffn_down"]
             if up.type.name == down.type.name == "I2_S":
-                norm = self.vector(f"blk.{i}.ffn_sub_norm") if config.sub_norms else None
+                norm = self.vector(f"blk.{i}.{name}") if (name := _norm_of_neurons(config)) else None
                 up_codes, down_codes = (self._file.data(tensor)[:-I2_S_TAIL] for tensor in (up, down))
                 yield Neurons(config.hidden, config.ffn, up_codes, down_codes, norm)
 
@@ -275,6 +275,11 @@ def _vision_findings(path: Path) -> list[Finding]:
         return []
     text = f"{short(towers[0])} beside the model is a vision tower (mmproj); images are not supported, text is"
     return [Finding("info", "vision-not-supported", text)]
+
+
+def _norm_of_neurons(config: ModelConfig) -> str:
+    """Return the name of the norm of the input of ffn_down, "" if there is none."""
+    return f"ffn_down{INPUT_NORM}" if config.projection_norms else "ffn_sub_norm" if config.sub_norms else ""
 
 
 def _matrix(tensor: Tensor) -> tuple[int, int]:

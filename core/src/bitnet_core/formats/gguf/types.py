@@ -81,6 +81,11 @@ class TensorType:
             return None
         return total // self.elements * self.block_bytes + rows * self.row_header + self.tail
 
+    def fills(self, shape: tuple[int, ...], span: int, alignment: int) -> bool:
+        """Return whether a tensor of `shape`, padded to the alignment, fills `span` bytes."""
+        nbytes = self.nbytes(shape)
+        return nbytes is not None and nbytes <= span <= round_up(nbytes, alignment)
+
 
 def tl2_nbytes(rows: int, columns: int) -> int | None:
     """Return the bytes that the writer of TL2 reserves for a tensor, scale and padding included."""
@@ -116,6 +121,15 @@ TL2 = TensorType(39, "TL2", 1, 1)
 IQ1_BN = TensorType(134, "IQ1_BN", 64, 13, row_header=2)
 IQ2_BN = TensorType(135, "IQ2_BN", 64, 16, row_header=4)
 IQ2_BN_R4 = TensorType(335, "IQ2_BN_R4", 64, 16, row_header=4, row_group=4)
+_Q2_0C = TensorType(
+    -1,
+    "Q2_0C",
+    512,
+    130,
+    refusal="the 2-bit form of Tencent's Hy-MT (SEQ), whose four levels -1.5, -0.5, 0.5 and 1.5 are not ternary; "
+    "get the model's 1.25-bit file (STQ1_0)",
+)
+"""llama.cpp pull request 19357, not merged. Its id is not settled; its size is that of no other type but IQ2_TN."""
 
 _ALL = (
     F32, F16, BF16, Q8_0, Q6_K, I2_S, TQ1_0, TQ2_0, Q2_0, Q2_0_128, PQ2_0, PTQ1_0,
@@ -184,9 +198,9 @@ def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> 
     """
     known = candidates(type_id)
     if not known:
-        return f"has the unknown type id {type_id}"
+        return _Q2_0C if _Q2_0C.fills(shape, span, alignment) else f"has the unknown type id {type_id}"
     sized = [(kind, nbytes) for kind in known if (nbytes := kind.nbytes(shape)) is not None]
-    exact = [kind for kind, nbytes in sized if nbytes <= span <= round_up(nbytes, alignment)]
+    exact = [kind for kind in (*known, _Q2_0C) if kind.fills(shape, span, alignment)]
     if exact:
         return exact[0]
     names = " or ".join(dict.fromkeys(kind.name for kind in known))

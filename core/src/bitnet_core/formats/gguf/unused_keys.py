@@ -36,11 +36,11 @@ _USED: Final = frozenset({
     *("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size"),
     *("attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length"),
     *("attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count", "hidden_activation"),
-    "nextn_predict_layers",
+    *("nextn_predict_layers", "pooling_type"),
 })  # fmt: skip
 _WITHOUT_EFFECT: Final = frozenset({
     *("tensor_data_layout", "attention.layer_norm_epsilon", "leading_dense_block_count", "rope.scale_linear"),
-    *("rope.type", "pooling_type", "n_deepstack_layers", "attention.group_norm_groups", "interleave_moe_layer_step"),
+    *("rope.type", "n_deepstack_layers", "attention.group_norm_groups", "interleave_moe_layer_step"),
 })  # fmt: skip
 """Keys about what these architectures do not have, or that state what holds for them anyway."""
 _MULTIPLIERS: Final = frozenset({"embedding_scale", "residual_scale", "logit_scale"})

@@ -12,7 +12,7 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.qwen35 import ARCHITECTURE
 from bitnet_core.formats.hf.names import canonical
 from bitnet_core.formats.keys import MAX_LAYERS, MetadataReader, short
-from bitnet_core.formats.names import SUB_NORMS
+from bitnet_core.formats.names import FIRST_INPUT_NORM, SUB_NORMS
 from bitnet_core.model.config import Activation, ModelConfig
 from bitnet_core.model.families import FAMILIES, UNSUPPORTED, HuggingFace, folder_families
 
@@ -44,7 +44,11 @@ def read_config(
     of_1bitllm = values.get("weight_bits") == 1
     families = folder_families()
     if kind in families and "hadamard" not in values:
-        return _grouped(path, keys, name, families[kind])
+        config = _grouped_config(path, keys, name, families[kind])
+        if FIRST_INPUT_NORM in tensors:  # BitNet-embedding, whose folder has master weights and no head
+            own = replace(config, projection_norms=True, activation_group_size=0, tied_head="output" not in tensors)
+            return own, _quantization(path, keys)
+        return config, _grouped(path, keys, config.arch)
     _check_known(path, values, kind)
     quantization = _quantization(path, keys)
     if kind == "llama" and not of_1bitllm and not keys.has("quantization_config"):
@@ -80,8 +84,19 @@ def read_config(
     return _with_rope_scaling(path, keys, config), quantization
 
 
-def _grouped(path: Path, keys: MetadataReader, name: str, arch: str) -> tuple[ModelConfig, Quantization]:
-    """Read a family stored as unpacked ternary floats or as MLX's packs."""
+def _grouped(path: Path, keys: MetadataReader, arch: str) -> Quantization:
+    """Return the quantization of a family stored as unpacked ternary floats or as MLX's packs."""
+    mlx = _mlx(path, keys) if keys.has("quantization") else {}
+    if not mlx and keys.has("quantization_config"):
+        method = MetadataReader(path, keys.group("quantization_config")).text("quant_method", "without a name")
+        raise ModelError(
+            f"{path}: quant_method {short(method)} is not supported in a {arch} model; use its ternary files"
+        )
+    return Quantization("multiply", "", grouped=not mlx, mlx=mlx)
+
+
+def _grouped_config(path: Path, keys: MetadataReader, name: str, arch: str) -> ModelConfig:
+    """Return the configuration of a family with a folder of its own kind."""
     family = FAMILIES[arch]
     folder: HuggingFace = cast(HuggingFace, family.folder)
     for flag, why in (("attention_bias", "biases"), ("use_sliding_window", "sliding-window attention")):
@@ -112,13 +127,7 @@ def _grouped(path: Path, keys: MetadataReader, name: str, arch: str) -> tuple[Mo
             f"{path}: {heads} heads of {config.head_dim} with {config.n_kv_heads} key-value heads are not a valid "
             "combination"
         )
-    mlx = _mlx(path, keys) if keys.has("quantization") else {}
-    if not mlx and keys.has("quantization_config"):
-        method = MetadataReader(path, keys.group("quantization_config")).text("quant_method", "without a name")
-        raise ModelError(
-            f"{path}: quant_method {short(method)} is not supported in a {arch} model; use its ternary files"
-        )
-    return _with_rope_scaling(path, keys, config), Quantization("multiply", "", grouped=not mlx, mlx=mlx)
+    return _with_rope_scaling(path, keys, config)
 
 
 def _mlx(path: Path, keys: MetadataReader) -> dict[str, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from bitnet_core.formats.names import INPUT_NORM
+
 _GLOBAL = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 _LAYER = {
     "input_layernorm": "attn_norm",
@@ -22,6 +24,7 @@ _LAYER = {
     "mlp.ffn_sub_norm": "ffn_sub_norm",
     "mlp.ffn_layernorm": "ffn_sub_norm",
 }
+_LAYER |= {f"{theirs}.norm": f"{ours}{INPUT_NORM}" for theirs, ours in _LAYER.items() if theirs.endswith("_proj")}
 _SUFFIXES = {"weight": "", "bias": ".bias", "weight_scale": ".scale", "scales": ".scales", "biases": ".biases"}
 _IN_LAYER = re.compile(r"model\.layers\.(0|[1-9]\d{0,3})\.(.+)")
 _BUFFER = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
@@ -30,8 +33,11 @@ _BUFFER = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 def canonical(name: str) -> str | None:
     """Return the canonical name; None if the name is unknown, "" for buffers that hold nothing new.
 
-    The names of weight_scale end in ".scale", of biases in ".bias", of MLX's parts in ".scales" and ".biases".
+    The names of weight_scale end in ".scale", of biases in ".bias", of MLX's parts in ".scales" and ".biases". Names of
+    a model without a head (Qwen3Model) have no "model." in front.
     """
+    if name.startswith(("layers.", "embed_tokens.", "norm.")):
+        name = f"model.{name}"
     if _BUFFER.fullmatch(name):
         return ""
     stem, _, suffix = name.rpartition(".")

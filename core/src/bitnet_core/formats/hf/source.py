@@ -20,6 +20,7 @@ from bitnet_core.formats.hf.safetensors_file import LEAST, StoredTensor, read_sa
 from bitnet_core.formats.json_file import read_object, read_text
 from bitnet_core.formats.mapped import FileBytes, forget_pages, sha256
 from bitnet_core.formats.names import matrices, tables, ternaries
+from bitnet_core.formats.pooling import pooling_of_folder
 from bitnet_core.formats.ternary import floats, hf_packed, mlx
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import Finding, TensorInfo
@@ -46,6 +47,8 @@ class HuggingFaceSource:
         self._tensors = self._read_tensors()
         name = _name(folder)
         config, self._quantization = read_config(folder / "config.json", self._values, self._tensors.keys(), name)
+        pooling, assumed = pooling_of_folder(folder, config.projection_norms)
+        config = replace(config, pooling=pooling)
         self._packs = Packs(self._tensors, self._quantization.mlx)
         self._config, self._matrices = config, matrices(config)
         shapes = {name: self._shape(name) for name in self._tensors if not self._packs.is_part(name)}
@@ -53,7 +56,7 @@ class HuggingFaceSource:
         ternary_tables = bool(config.activation_group_size) and all(self._is_ternary(name) for name in tables(config))
         self._config = replace(config, ternary_tables=ternary_tables, vocab_tokens=self._tokens())
         self._matrices = ternaries(self._config)
-        self._findings = self._find()
+        self._findings = [*assumed, *self._find()]
 
     @property
     def path(self) -> Path:
@@ -94,15 +97,18 @@ class HuggingFaceSource:
         file = self._folder / "tokenizer_config.json"
         parts["tokenizer_config"] = read_object(file) if file.is_file() else {}
         parts["generation_config"] = dict(self._generation or {})
-        if (template := self._chat_template()) is not None:
+        if (template := self._chat_template("default", "chat_template.jinja")) is not None:
             parts["tokenizer_config"]["chat_template"] = template
+        if (template := self._chat_template("tool_use")) is not None:
+            parts["tool_template"] = template
         parts["generation_config"].setdefault("eos_token_id", self._values.get("eos_token_id"))
         return parts
 
-    def _chat_template(self) -> str | None:
-        """Return the default template that is a file: it wins over tokenizer_config.json, as in transformers."""
-        for name in ("additional_chat_templates/default.jinja", "chat_template.jinja"):
-            file = self._folder / name
+    def _chat_template(self, name: str, *others: str) -> str | None:
+        """Return the template of a name that is a file, or the first of other files: it wins over
+        tokenizer_config.json, as in transformers."""
+        for path in (f"additional_chat_templates/{name}.jinja", *others):
+            file = self._folder / path
             if file.is_file():
                 return read_text(file)
         return None

@@ -42,6 +42,10 @@ def decide_layout(source: ModelSource, nll: Callable[[Layout], float]) -> None:
     if not isinstance(source, GGUFSource) or not source.has_i2_s or not source.layout.in_doubt:
         return
     before = source.layout
+    if source.config.pooling:
+        text = f"{before.evidence}; a model that embeds texts predicts none"
+        source.layout = replace(before, evidence=text)
+        return
     if is_noise(source.dense("token_embd")):
         text = f"{before.evidence}; the model is untrained (its embedding table is noise), so no text can decide"
         source.layout = replace(before, evidence=text)

@@ -55,6 +55,14 @@ def _final(rng: Rng, rows: int, width: int, edit: Edit | None = None) -> CaseLau
     )
 
 
+def _gain(rng: Rng, rows: int, width: int) -> CaseLaunch:
+    """A launch that multiplies by gamma / 2^20: beside its eps the mean square vanishes."""
+    launch = _final(rng, rows, width)
+    launch.params["eps"] = 2.0**40
+    launch.arrays["gamma"] = launch.arrays["gamma"] * np.float32(2**20)
+    return launch
+
+
 def _zero_rows(x: Array) -> None:
     x[1::2] = 0
 
@@ -113,6 +121,7 @@ def cases() -> Iterator[Case]:
     yield from _glu_cases()
     for rows, width in ((1, 1), (2, 127), (7, 128), (8, 129), (33, 2560), (1, 8640), (512, 64)):
         yield Case("rms_norm", f"t{rows}-k{width}", _final, (rows, width))
+    yield Case("rms_norm", "gain", _gain, (300, 64))
     yield Case("rms_norm", "zero-rows", _final, (6, 256, _zero_rows))
     yield Case("rms_norm", "nan-inf", _final, (7, 256, _nan_inf))
     yield Case("rms_norm", "extreme-scales", _final, (9, 256, _scales))

@@ -61,14 +61,14 @@ def show(service: Service, request: ShowRequest) -> Document:
     if name not in service.names:
         raise no_model(name)
     model = service.model
-    capabilities = ["completion", "tools", *(["thinking"] if model.thinking_tags else [])]
+    generates = ["completion", "tools", *(["thinking"] if model.thinking_tags else [])]
     return {
         "modelfile": "",
         "parameters": "",
         "template": model.chat_template.source,
         "details": _details(model),
         "model_info": _model_info(model),
-        "capabilities": capabilities,
+        "capabilities": ["embedding"] if model.config.pooling else generates,
         "modified_at": _modified(model),
     }
 

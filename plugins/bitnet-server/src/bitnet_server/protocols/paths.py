@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from bitnet_server.call import Call
 from bitnet_server.descriptions import tokenizer_info
-from bitnet_server.errors import ApiError
 from bitnet_server.response import Document
 from bitnet_server.schema import parse
 from bitnet_server.service import Service
@@ -53,11 +52,23 @@ def _ollama_show(service: Service, body: bytes) -> Document:
 
 
 def _ollama_embed(service: Service, body: bytes) -> Document:
-    raise no_embeddings(service, 501)
+    from bitnet_server.protocols.embeddings import OllamaEmbedRequest, ollama_embed
+    from bitnet_server.protocols.ollama import model_name, no_model
+
+    request = parse(body, OllamaEmbedRequest)
+    if (name := model_name(request.model)) not in service.names:
+        raise no_model(name)
+    return ollama_embed(service, request)
 
 
 def _embeddings(service: Service, body: bytes) -> Document:
-    raise no_embeddings(service, 400)
+    from bitnet_server.protocols.embeddings import EmbeddingsRequest, embeddings
+    from bitnet_server.protocols.ollama import no_model
+
+    request = parse(body, EmbeddingsRequest)
+    if request.model is not None and request.model not in service.names:
+        raise no_model(request.model)
+    return embeddings(service, request)
 
 
 def _ollama_tags(service: Service) -> Document:
@@ -76,13 +87,6 @@ def _ollama_version(service: Service) -> Document:
     from bitnet_server.protocols.ollama_models import version
 
     return version(service)
-
-
-def no_embeddings(service: Service, status: int) -> ApiError:
-    """Build the refusal of embeddings. status: 501 as in Ollama; OpenAI's clients would try a 501 again."""
-    return ApiError(
-        status, f"the model {service.names[0]!r} generates text; it has no embeddings", code="no_embeddings"
-    )
 
 
 CALLS: dict[str, Callable[[Service, bytes], Call]] = {
