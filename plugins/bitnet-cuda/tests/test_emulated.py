@@ -41,7 +41,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_conformance_kit(folder: Path) -> None:
-    too_large_here = ("shipped_model", "ten_thousand", "nothing_behind", "everything_back", "512", "many", "8640")
+    too_large_here = (
+        "shipped_model",
+        "beside_others",
+        "depend_on_other_requests",
+        "ten_thousand",
+        "nothing_behind",
+        "everything_back",
+        "512",
+        "many",
+        "8640",
+    )
     by_nvrtc = "test_every_kernel_compiles"  # in test_plugin.py, for every architecture
     output = run(folder, "-k", " and not ".join(("TestConformance", by_nvrtc, *too_large_here)))
     assert " passed" in output

@@ -45,10 +45,10 @@ def stand_in() -> State | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the shipped model's 320 tokens, which take the emulator minutes, unless they are selected with `-k
-    shipped`."""
+    """Leave out texts of whole models, which take the emulator minutes, unless `-k` selects tests."""
     if config.stash[STATE] is not None and not config.option.keyword:
-        left_out = [item for item in items if "shipped_model" in item.name]
+        names = ("shipped_model", "beside_others", "depend_on_other_requests")
+        left_out = [item for item in items if any(name in item.name for name in names)]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
 

@@ -18,7 +18,20 @@ sys.path.insert(0, str(HERE))
 
 from emulator.build import build  # noqa: E402 - found through the path above
 
-SLOW = ("shipped_model", "ten_thousand", "nothing_behind", "everything_back", "512", "many", "8640", "32767", "70001")
+SLOW = (
+    "shipped_model",
+    "beside_others",
+    "depend_on_other_requests",
+    "ten_thousand",
+    "nothing_behind",
+    "everything_back",
+    "512",
+    "many",
+    "8640",
+    "32767",
+    "70001",
+)
+"""Rules of the kit that take the emulator minutes: large shapes, and texts of whole models."""
 RUNS: dict[str, tuple[str, dict[str, str]]] = {
     "waves of 32": ("TestConformance", {}),
     "waves of 64 in the other order": ("TestConformance", {"HIP_ON_CPU_GFX": "gfx90a", "SIMT_REVERSE": "1"}),
