@@ -119,3 +119,18 @@ def test_sessions_of_nox_that_pages_name_exist() -> None:
             assert not project or project in projects, words
     unquoted = [words for words in named if re.search(r"(?<![\"'\w])\w+\(", words)]
     assert unquoted == []
+
+
+def test_rules_that_the_page_of_the_kit_names_exist() -> None:
+    from bitnet_core.testing.model import ModelRules
+    from bitnet_hal.testing import BackendConformance
+
+    page = text_of(ROOT / "docs/backends/conformance.md")
+    table = page[page.index("| name in the prototypes |") :].partition("\n\n")[0]
+    rules = set(re.findall(r"`(test_\w+)`", table))
+    assert len(rules) > 15
+    assert {
+        rule for rule in rules if not any(hasattr(kind, rule) for kind in (BackendConformance, ModelRules))
+    } == set()
+    names = [one for row in table.splitlines()[2:] for one in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert len(names) == len(set(names)) == 24

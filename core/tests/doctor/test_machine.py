@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ def test_what_tools_say_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "vulkaninfo": "echo noise; echo 'deviceName = llvmpipe'; echo 'driverInfo = Mesa 1'",
         "clinfo": "echo broken >&2; exit 3",
         "rocm-smi": "sleep 30",
+        "xpu-smi": 'echo "$1: Intel Arc A770"',
+        "intel_gpu_top": 'echo "card0 pci:vendor=8086 $*"',
     }
     for name, text in scripts.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -64,10 +67,13 @@ def test_what_tools_say_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tools, "_SECONDS", 0.5)
     said = {finding.code: finding.message for finding in tools.tool_findings()}
     assert said == {
-        "nvidia-smi": "Card X, 580.1, 8192 MiB, 3 MiB",
-        "vulkaninfo": "deviceName = llvmpipe\ndriverInfo = Mesa 1",
-        "clinfo": "fails with code 3: broken",
-        "rocm-smi": "does not answer within 0.5 s: its driver hangs",
+        "nvidia-smi": f"{shlex.join(next(one for one in tools._TOOLS if one[0] == 'nvidia-smi'))}\n"
+        "Card X, 580.1, 8192 MiB, 3 MiB",
+        "vulkaninfo": "vulkaninfo --summary\ndeviceName = llvmpipe\ndriverInfo = Mesa 1",
+        "clinfo": "clinfo --list\nfails with code 3: broken",
+        "rocm-smi": "rocm-smi --showid --showtemp\ndoes not answer within 0.5 s: its driver hangs",
+        "xpu-smi": "xpu-smi discovery\ndiscovery: Intel Arc A770",
+        "intel_gpu_top": "intel_gpu_top -L\ncard0 pci:vendor=8086 -L",
     }
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     assert tools.tool_findings() == []

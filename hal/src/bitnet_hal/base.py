@@ -134,6 +134,14 @@ class BaseDevice(Ownership[B, K], ABC):
         """
         raise self._unsupported("the device cannot read while it works", "async-readback")
 
+    def _sensors(self) -> Mapping[str, float]:
+        """See SensorDevice. Required for the feature "sensors"."""
+        raise self._unsupported("the device has no sensors", "sensors")
+
+    def _kernel_resources(self, kernel: K) -> Mapping[str, float]:
+        """See KernelResourcesDevice. Required for the feature "kernel-resources"."""
+        raise self._unsupported("the device does not report what a kernel uses", "kernel-resources")
+
     def _forget(self, recording: LaunchRecording[B, K]) -> None:
         """Free recording.native; replays already queued still finish."""
 
@@ -312,6 +320,16 @@ class BaseDevice(Ownership[B, K], ABC):
                 read(dst.cast("B"))
 
         return into
+
+    def sensors(self) -> Mapping[str, float]:
+        """See SensorDevice."""
+        with self._entered("sensors", recording=False):
+            return self._sensors()
+
+    def kernel_resources(self, kernel: Kernel) -> Mapping[str, float]:
+        """See KernelResourcesDevice."""
+        with self._entered("kernel-resources", recording=False):
+            return self._kernel_resources(self._own_kernel(kernel))
 
     def synchronize(self) -> None:
         """See Device."""

@@ -84,12 +84,16 @@ class DeviceInfo:
 ANY_ROWS = 1 << 31
 """The number of rows of a kernel that is batch-invariant in launches of any size."""
 
-FEATURES = frozenset({"timings", "tunings", "async-readback", "lm-head-int8", "batch-invariant"})
+FEATURES = frozenset(
+    {"timings", "tunings", "async-readback", "lm-head-int8", "batch-invariant", "sensors", "kernel-resources"}
+)
 """Optional abilities that a device may list in DeviceInfo.features:
 
 - "timings": it has `timings(recording)`;
 - "tunings": it has `tunings(spec, constants, params)`;
 - "async-readback": it has `read_async(view)`;
+- "sensors": it has `sensors()`;
+- "kernel-resources": it has `kernel_resources(kernel)`;
 - "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
   copy of the head by default;
 - "batch-invariant": rows are batch-invariant with each launch's own tuning, and no fused kernel changes that, so draft
@@ -293,6 +297,35 @@ class TunableDevice(Device, Protocol):
 
         Core passes the fastest one to `compile` from then on. Raises the same errors as `tuning`.
         """
+
+
+SENSORS = {"temperature": "C", "clock": "MHz", "memory_clock": "MHz", "power": "W"}
+"""The readings of `SensorDevice.sensors`, with their units."""
+
+
+class SensorDevice(Device, Protocol):
+    """A device with the feature "sensors"."""
+
+    def sensors(self) -> Mapping[str, float]:
+        """Return the present readings by their names in SENSORS, without those that the driver does not report."""
+
+
+KERNEL_RESOURCES = {
+    "registers": "of a work-item",
+    "private_bytes": "of a work-item in memory: registers that spill, and arrays",
+    "shared_bytes": "of a workgroup",
+    "subgroup": "work-items of a subgroup",
+    "occupancy": "share of a multiprocessor's work-items, 0 to 1, that its resources allow",
+}
+"""The results of `KernelResourcesDevice.kernel_resources`, with their meanings."""
+
+
+class KernelResourcesDevice(Device, Protocol):
+    """A device with the feature "kernel-resources"."""
+
+    def kernel_resources(self, kernel: Kernel) -> Mapping[str, float]:
+        """Return what a compiled kernel uses by the names in KERNEL_RESOURCES, without what the driver does not
+        report."""
 
 
 MAX_ASYNC_READ = 1 << 17

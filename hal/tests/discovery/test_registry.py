@@ -83,6 +83,16 @@ def test_an_absent_driver_is_a_stage_of_its_own(install_plugin, caplog: pytest.L
     assert len([record for record in caplog.records if "is ignored" in record.message]) == 1
 
 
+def test_a_plugin_gets_one_warning_however_much_is_wrong(install_plugin, caplog: pytest.LogCaptureFixture) -> None:
+    devices = "[DeviceInfo('cuda', index, 'card', DeviceType.GPU) for index in range(500)]"
+    install_plugin("vendor", f"Backend.devices = lambda self: {devices}")
+    caplog.set_level(logging.INFO)
+    assert registry().devices("vendor") == ()
+    said = [record.levelname for record in caplog.records if "is ignored" in record.message]
+    assert len(said) == 500
+    assert said.count("WARNING") == 1
+
+
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [

@@ -26,6 +26,7 @@ from bitnet_core.units import size
 if TYPE_CHECKING:
     from bitnet_core.api import Model
     from bitnet_core.measure.benchmark import BenchResult
+    from bitnet_core.measure.hardware_report import HardwareReport
     from bitnet_core.measure.profiling import StepProfile
     from bitnet_core.measure.speculation import SpeculationResult
 
@@ -94,34 +95,40 @@ def bench(
     start = time.perf_counter()
     with opened(model, loading, engine, synthetic) as loaded:
         seconds = time.perf_counter() - start
-        result, profiles = _bench_model(loaded, seconds, wanted, profile)
+        result, profiles, report = _bench_model(loaded, seconds, wanted, profile)
         speculation = _bench_speculation(loaded, wanted, result.prompt_tokens, engine.speculate)
         source = loaded.source.path
     if profile:
         with new_file(profile, [source], force=force) as file:
             from bitnet_core.measure.profiling import chrome_trace
 
-            file.write(json.dumps(chrome_trace(profiles)).encode())
+            file.write(json.dumps(chrome_trace(profiles, report)).encode())
     if as_json:
         print_json(result.document() | ({"speculation": speculation.document()} if speculation else {}))
     else:
         _print(result, list(speculation_rows(speculation)) if speculation else [])
         for step in profiles:
             _print_kernels(step, result.read_bandwidth)
+        if profile:
+            _print_hardware(report)
 
 
 def _bench_model(
     model: Model, load_seconds: float, wanted: BenchOptions, profile: Path | None
-) -> tuple[BenchResult, list[StepProfile]]:
-    """Return the result and, if a file for their trace is given, the kernels of a step."""
+) -> tuple[BenchResult, list[StepProfile], HardwareReport]:
+    """Return the result and, if a file for their trace is given, the kernels of a step and the driver's report."""
     from bitnet_core.measure.benchmark import measure
+    from bitnet_core.measure.hardware_report import HardwareReport, hardware_report
     from bitnet_core.measure.profiling import profile as measure_kernels
 
     with progress_bar() as progress:
         result = measure(
             model, load_seconds, wanted.prompt_tokens, wanted.max_tokens, wanted.repeat, wanted.sequences, progress
         )
-    return result, measure_kernels(model.engine) if profile else []
+    if not profile:
+        return result, [], HardwareReport({}, ())
+    kernels = measure_kernels(model.engine)
+    return result, kernels, hardware_report(model.engine)  # while the device is still warm
 
 
 def _bench_speculation(
@@ -236,3 +243,37 @@ def _print_kernels(step: StepProfile, bandwidth: float) -> None:
         speeds = (f"{rate / 1e9:.0f}", share_of(rate, bandwidth))
         table.add_row(*map(cell, (kernel.kernel, kernel.launches, *figures, *speeds)))
     print_table(table)
+
+
+def _print_hardware(report: HardwareReport) -> None:
+    """Print the driver's report, or say that there is none."""
+    from bitnet_hal.device import KERNEL_RESOURCES, SENSORS
+    from rich.table import Table
+
+    unreported = "not reported by this backend or its driver"
+    names = [name for name in KERNEL_RESOURCES if any(name in kernel.resources for kernel in report.kernels)]
+    if names:
+        kernels = Table(title="compiled kernels", title_justify="left", box=None, pad_edge=False)
+        for column in ("kernel", "tile", *names):
+            kernels.add_column(column.replace("_", " "), justify="left" if column == "kernel" else "right")
+        for kernel in report.kernels:
+            shown = [_resource(name, kernel.resources.get(name)) for name in names]
+            tile = " x ".join(
+                str(kernel.tuning.tile[name]) for name in ("TILE_N", "TILE_T") if name in kernel.tuning.tile
+            )
+            kernels.add_row(*map(cell, (kernel.tuning.source(kernel.kernel), tile, *shown)))
+        print_table(kernels)
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in report.sensors.items():
+        facts.add_row(cell(name.replace("_", " "), "bold"), cell(f"{value:.0f} {SENSORS[name]}"))
+    if not report.sensors:
+        facts.add_row(cell("temperature, clocks", "bold"), cell(unreported))
+    if not names:
+        facts.add_row(cell("registers, occupancy", "bold"), cell(unreported))
+    print_table(facts)
+
+
+def _resource(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0%}" if name == "occupancy" else f"{value:.0f}"

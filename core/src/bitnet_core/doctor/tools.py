@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 
 from bitnet_core.model.source import Finding
 
 _TOOLS = (
-    ("nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.used", "--format=csv,noheader"),
-    ("rocm-smi", "--showid"),
+    (
+        "nvidia-smi",
+        "--query-gpu=name,driver_version,memory.total,memory.used,temperature.gpu,clocks.sm",
+        "--format=csv,noheader",
+    ),
+    ("rocm-smi", "--showid", "--showtemp"),
+    ("xpu-smi", "discovery"),
+    ("intel_gpu_top", "-L"),
     ("vulkaninfo", "--summary"),
     ("clinfo", "--list"),
 )
@@ -20,8 +27,9 @@ _LINES, _LENGTH = 12, 160
 
 
 def tool_findings() -> list[Finding]:
-    """Return one info for each installed tool: its relevant lines, or that it fails or hangs."""
-    return [Finding("info", command[0], _said(command)) for command in _TOOLS if shutil.which(command[0])]
+    """Return one info for each installed tool: the command, and its relevant lines, or that it fails or hangs."""
+    present = [command for command in _TOOLS if shutil.which(command[0])]
+    return [Finding("info", command[0], f"{shlex.join(command)}\n{_said(command)}") for command in present]
 
 
 def _said(command: tuple[str, ...]) -> str:

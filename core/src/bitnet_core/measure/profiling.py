@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.launcher import Launch
 
 from bitnet_core.engine.engine import Engine
+from bitnet_core.measure.hardware_report import HardwareReport
 
 _LEAST_SHARE = 1000
 """Largest ratio of a replay's duration to the sum of its launches; a busy host slows replays down."""
@@ -144,8 +145,11 @@ def _positions(device: Device, step: View, rows: int) -> int:
     return sum(1 + int(used[used[:, 3] == table_row, 1].max()) for table_row in np.unique(used[:, 3]))
 
 
-def chrome_trace(profiles: list[StepProfile]) -> Mapping[str, Any]:
-    """Return the steps in the Trace Event Format of chrome://tracing and Perfetto: one track per step, times in us."""
+def chrome_trace(profiles: list[StepProfile], report: HardwareReport) -> Mapping[str, Any]:
+    """Return the steps in the Trace Event Format of chrome://tracing and Perfetto: one track per step, times in us.
+
+    The report of the hardware is in the trace's otherData.
+    """
     events: list[dict[str, Any]] = []
     for track, step in enumerate(profiles):
         events.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": track, "args": {"name": step.step}})
@@ -155,4 +159,4 @@ def chrome_trace(profiles: list[StepProfile]) -> Mapping[str, Any]:
             event = {"name": one.kernel, "ph": "X", "pid": 0, "tid": track, "ts": start, "dur": 1e6 * one.seconds}
             events.append(event | {"args": args})
             start += 1e6 * one.seconds
-    return {"traceEvents": events, "displayTimeUnit": "ns"}
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": asdict(report)}

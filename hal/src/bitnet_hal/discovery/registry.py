@@ -322,9 +322,11 @@ class Registry:
 
     def _quarantine(self, name: str, distribution: str, version: str, stage: Stage, error: BaseException) -> None:
         entry = Quarantine(name, distribution, version, stage, error)
+        again = any((one.name, one.distribution) == (name, distribution) for one in self.quarantined)
         self.quarantined.append(entry)
-        # an absent driver is normal on a machine with another vendor's hardware
-        level = logging.INFO if stage is Stage.DRIVER else logging.WARNING
+        # one warning a plugin, however many of its devices are wrong; an absent driver is normal on a machine with
+        # another vendor's hardware
+        level = logging.INFO if again or stage is Stage.DRIVER else logging.WARNING
         log.log(level, "plugin %s (%s %s) is ignored: %s: %s", name, distribution, version, stage.value, entry.reason)
 
 

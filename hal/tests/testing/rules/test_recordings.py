@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from bitnet_hal.device import Kernel, Tuning, View, whole
@@ -332,6 +332,52 @@ def test_a_clock_that_cannot_be_believed_is_rejected(device: type, judge: Callab
     rule = "test_timings_agree_with_the_clock_on_the_wall"
     assert judge(NumpyDevice, rule) == ""
     assert judge(device, rule)
+
+
+class Reports(NumpyDevice):
+    """A device with sensors, and facts about kernels."""
+
+    readings: ClassVar[dict[str, float]] = {"temperature": 61.0}
+    used: ClassVar[dict[str, float]] = {"registers": 40, "occupancy": 0.5}
+
+    def __init__(self) -> None:
+        super().__init__(replace(numpy_info(), features=frozenset({"sensors", "kernel-resources"})))
+
+    def _sensors(self) -> Mapping[str, float]:
+        return self.readings
+
+    def _kernel_resources(self, kernel: Any) -> Mapping[str, float]:
+        return self.used
+
+
+class ClockInHertz(Reports):
+    readings: ClassVar[dict[str, float]] = {"clock": 1.98e9}
+
+
+class UnknownSensor(Reports):
+    readings: ClassVar[dict[str, float]] = {"fan": 40}
+
+
+class OccupancyInPercent(Reports):
+    used: ClassVar[dict[str, float]] = {"occupancy": 50}
+
+
+class KnowsNothing(Reports):
+    used: ClassVar[dict[str, float]] = {}
+
+
+@pytest.mark.parametrize(
+    ("device", "rule"),
+    [
+        (ClockInHertz, "test_sensors"),
+        (UnknownSensor, "test_sensors"),
+        (OccupancyInPercent, "test_kernel_resources"),
+        (KnowsNothing, "test_kernel_resources"),
+    ],
+)
+def test_wrong_reports_of_a_driver_are_rejected(device: type, rule: str, judge: Callable[..., str]) -> None:
+    assert judge(Reports, rule) == ""
+    assert judge(device, rule).startswith("AssertionError")
 
 
 class CompilesNotAll(NumpyDevice):

@@ -12,7 +12,7 @@ from bitnet_hal.base import Bound
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, Tuning
 
-from bitnet_cuda import compile, recording, tensor_maps, tuning
+from bitnet_cuda import compile, nvml, recording, tensor_maps, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
@@ -147,6 +147,27 @@ class CudaDevice(StreamDevice):
         self.call("GraphLaunch", "time", graph, self.stream)
         self._wait()
         self.call("GraphExecDestroy", "time", graph)
+
+    def _sensors(self) -> dict[str, float]:
+        return nvml.readings(self.info.physical_id)
+
+    def _kernel_resources(self, kernel: StreamKernel) -> dict[str, float]:
+        self.select()
+
+        def fact(name: str) -> int:
+            code = getattr(self.api.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+            return int(self.call("FuncGetAttribute", "query kernel", code, kernel.function)[0])
+
+        size = kernel.threads, kernel.shared
+        blocks = int(self.call("OccupancyMaxActiveBlocksPerMultiprocessor", "query kernel", kernel.function, *size)[0])
+        resident_threads = int(self.info.extra["max_threads_per_multiprocessor"])
+        return {
+            "registers": fact("NUM_REGS"),
+            "private_bytes": fact("LOCAL_SIZE_BYTES"),
+            "shared_bytes": fact("SHARED_SIZE_BYTES") + kernel.shared,
+            "subgroup": int(self.info.extra["warp_size"]),
+            "occupancy": blocks * kernel.threads / resident_threads,
+        }
 
     def _close(self) -> None:
         super()._close()

@@ -51,7 +51,8 @@ API int cuDeviceGetName(char* s, int n, int) { return snprintf(s, n, "CPU emulat
 API int cuDeviceTotalMem_v2(size_t* n, int) { return *n = TOTAL, OK; }
 API int cuDeviceGetPCIBusId(char* s, int n, int) { return snprintf(s, n, "0000:00:00.0"), OK; }
 API int cuDeviceGetAttribute(int* v, int attribute, int) {
-    std::map<int, int> known = {{75, 9}, {76, 0}, {16, 1}, {1, 1024}, {10, 32}, {115, 1}, {5, 2147483647}, {6, 65535}, {7, 65535}};
+    std::map<int, int> known = {{75, 9}, {76, 0}, {16, 1}, {1, 1024}, {10, 32}, {115, 1}, {5, 2147483647}, {6, 65535}, {7, 65535},
+                                {39, 2048}};
     return *v = known[attribute], OK;
 }
 API int cuDevicePrimaryCtxRetain(void** c, int) { return *c = (void*)1, OK; }
@@ -146,6 +147,15 @@ API int cuModuleGetFunction(void** function, void* module, const char* name) {
     return *function ? OK : NOT_FOUND;
 }
 API int cuFuncSetAttribute(void*, int, int) { return OK; }
+// A kernel of 64 registers and 1 KiB of shared memory, on a multiprocessor of 65,536 registers, 228 KiB and 2,048 threads.
+API int cuFuncGetAttribute(int* v, int attribute, void*) {
+    std::map<int, int> known = {{1, 1024}, {3, 0}, {4, 64}};
+    return *v = known[attribute], OK;
+}
+API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads, size_t shared) {
+    int by_threads = 2048 / threads, by_registers = 65536 / (64 * threads), by_shared = (228 << 10) / (1024 + shared);
+    return *blocks = std::min(std::min(by_threads, by_registers), by_shared), OK;
+}
 API int cuLaunchKernel(void* module, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                        unsigned shared, void*, void** arguments, void**) {
     if (!gx || !gy || !gz || !bx || bx > 1024 || by != 1 || bz != 1 || shared > 232448 || gy > 65535 || gz > 65535)

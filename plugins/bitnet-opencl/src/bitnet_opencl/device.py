@@ -162,6 +162,16 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         self._until(lambda: fence.command_execution_status <= done, "synchronize")
         check(fence.command_execution_status, "synchronize")
 
+    def _kernel_resources(self, kernel: OpenCLKernel) -> dict[str, float]:
+        facts = cl.kernel_work_group_info
+        with checked("query kernel"):
+            asked = {
+                "private_bytes": facts.PRIVATE_MEM_SIZE,
+                "shared_bytes": facts.LOCAL_MEM_SIZE,
+                "subgroup": facts.PREFERRED_WORK_GROUP_SIZE_MULTIPLE,
+            }
+            return {name: kernel.direct.get_work_group_info(fact, self._device) for name, fact in asked.items()}
+
     def _close(self) -> None:
         with checked("close"):
             for slot in [] if self._lost else self._slots:

@@ -13,7 +13,7 @@ from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice
 from bitnet_hal.kernels.catalogue import ROTATED_KERNELS
 from bitnet_hal.plugin import DeviceInfo, DeviceType, KernelSpec, MemoryKind, Tuning
 
-from bitnet_rocm import compile, tuning
+from bitnet_rocm import compile, hwmon, tuning
 from bitnet_rocm.driver import driver
 from bitnet_rocm.errors import check
 
@@ -94,6 +94,9 @@ class RocmDevice(StreamDevice):
             self.call("HostUnregister", "free", buffer.host)
         else:
             super()._free(buffer)
+
+    def _sensors(self) -> dict[str, float]:
+        return hwmon.readings(self.info.physical_id)
 
     def queue(self, launch: StreamLaunch) -> None:
         """See StreamDevice."""

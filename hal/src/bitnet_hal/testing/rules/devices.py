@@ -16,8 +16,14 @@ from bitnet_hal.testing.resident import resident
 from bitnet_hal.testing.rules.recordings import count, counter
 from bitnet_hal.testing.workbench import Bench
 
-METHODS = frozenset({"timings", "tunings", "async-readback"})
-"""Features that are methods of a device."""
+METHODS = {
+    "timings": "timings",
+    "tunings": "tunings",
+    "async-readback": "read_async",
+    "sensors": "sensors",
+    "kernel-resources": "kernel_resources",
+}
+"""The method of a device for each feature that is one."""
 OPENINGS = 6
 GROWTH_PER_OPENING = 8 << 20
 HELD = 16 << 20
@@ -43,8 +49,9 @@ class DeviceRules:
         assert not info.kernels & base, (
             f"DeviceInfo.kernels must name only optional kernels, not {sorted(info.kernels & base)}"
         )
-        for name in info.features & METHODS:
-            assert hasattr(bench.device, name), f"the device claims the feature '{name}' but has no such method"
+        for name in info.features & METHODS.keys():
+            method = METHODS[name]
+            assert hasattr(bench.device, method), f"the device claims the feature '{name}' but has no method {method}"
         assert bench.device.info == info, "the open device's info differs from the one that its backend lists"
 
     def test_the_log_says_what_happens(

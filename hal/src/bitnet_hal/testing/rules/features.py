@@ -1,4 +1,4 @@
-"""Rules about optional features of recordings: timings and reads that do not stop the queue."""
+"""Rules about optional features: timings, reads that do not stop the queue, sensors, and resources of kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bitnet_hal.device import MAX_ASYNC_READ, whole
+from bitnet_hal.device import KERNEL_RESOURCES, MAX_ASYNC_READ, SENSORS, whole
 from bitnet_hal.testing.rules.recordings import count, counter, permutation
 from bitnet_hal.testing.workbench import Bench
 
@@ -17,7 +17,26 @@ LEAST_SHARE = 50
 
 
 class FeatureRules:
-    """Rules about "timings" and "async-readback"; a device without the feature skips them."""
+    """Rules about features with methods; a device without the feature skips them."""
+
+    def test_sensors(self, bench: Bench) -> None:
+        """With the feature "sensors", `sensors` must return numbers of 0 or more by names in SENSORS."""
+        if "sensors" not in bench.device.info.features:
+            pytest.skip('the device does not claim "sensors"')
+        readings = bench.device.sensors()  # type: ignore[attr-defined]  # a SensorDevice, as the feature says
+        assert readings.keys() <= SENSORS.keys()
+        assert all(0 <= value < 1e6 for value in readings.values()), f"not in the units of SENSORS: {readings}"
+
+    def test_kernel_resources(self, bench: Bench) -> None:
+        """With the feature "kernel-resources", `kernel_resources` must return numbers by names in KERNEL_RESOURCES."""
+        if "kernel-resources" not in bench.device.info.features:
+            pytest.skip('the device does not claim "kernel-resources"')
+        device: Any = bench.device  # a KernelResourcesDevice, as the feature says
+        used = device.kernel_resources(counter(bench).kernel)
+        assert used, "the device claims to know what kernels use, and says nothing"
+        assert used.keys() <= KERNEL_RESOURCES.keys()
+        assert min(used.values()) >= 0
+        assert 0 < used.get("occupancy", 1) <= 1, f"occupancy is a share: {used}"
 
     def test_timings(self, bench: Bench) -> None:
         """With the feature "timings", `timings` must replay once and return each launch's name and seconds in order."""
