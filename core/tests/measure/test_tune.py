@@ -16,6 +16,7 @@ from bitnet_core.options.engine import EngineOptions
 from bitnet_hal.device import Tuning
 from bitnet_hal.discovery.registry import kernels_hash
 from bitnet_hal.discovery.selection import devices
+from bitnet_hal.errors import KernelCompileError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.launcher import Launcher
@@ -68,6 +69,7 @@ def test_the_quickest_tuning_wins_and_is_used(monkeypatch: pytest.MonkeyPatch) -
     spec, constants = CATALOGUE["matmul_ternary"], {"ADD": 0}
     params = {"rows": 1, "outs": 256, "width": 256, "y_stride": 256, "y_first": 0}
     assert tiling_key(spec.name, constants, params) in found.tilings
+    assert all([round(2 * seconds) for _, seconds in one.timed] == [2, 1, 2, 2] for one in products)  # own twice
     used, _ = Launcher(device, found.tilings).compiled(spec, params, constants)
     assert used.kernel.tuning.private == {"TRIED": 1}
     other, _ = Launcher(device, found.tilings).compiled(spec, params | {"outs": 99, "y_stride": 99}, constants)
@@ -75,6 +77,21 @@ def test_the_quickest_tuning_wins_and_is_used(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(TunableDevice, "tunings", lambda self, *about: [self.tuning(*about)])  # no longer on offer
     again, _ = Launcher(device, found.tilings).compiled(spec, params, constants)
     assert again.kernel.tuning.private == {}
+    device.close()
+
+
+def test_a_tuning_that_does_not_compile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = TunableDevice.compile
+
+    def compile_some(self: TunableDevice, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> Any:
+        if tuning.private.get("TRIED") == 2:
+            raise KernelCompileError("too many registers", kernel=spec.name, log="")
+        return compiled(self, spec, constants, tuning)
+
+    monkeypatch.setattr(TunableDevice, "compile", compile_some)
+    device = TunableDevice()
+    _, products = time_model(SyntheticSource("tiny"), device, float("inf"), lambda: device.now)
+    assert {product.tuning.private["TRIED"] for product in products if product.tuning} == {1}
     device.close()
 
 

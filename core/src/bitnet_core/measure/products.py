@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from bitnet_hal.device import Device, Kernel, TunableDevice, Tuning
+from bitnet_hal.errors import KernelCompileError, LaunchError, UnsupportedError
 from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 from bitnet_hal.tuning.measured import PRODUCT, tiling_key
 
@@ -24,11 +26,13 @@ _GAIN = 0.97
 
 Clock = Callable[[], float]
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ProductTime:
     """The times of one product of a decode step. seconds: with the best tuning; usual: with the device's own choice;
-    tuning: the best one, None if it is the device's own choice."""
+    tuning: the best one, None if it is the device's own choice; timed: every tuning with its seconds."""
 
     key: str  # measured.tiling_key
     launches: int  # in the step
@@ -37,6 +41,7 @@ class ProductTime:
     usual: float
     nbytes: int  # of the matrix
     tuning: Tuning | None
+    timed: tuple[tuple[Tuning, float], ...] = ()
 
 
 def time_products(engine: Engine, deadline: float, clock: Clock = time.perf_counter) -> list[ProductTime]:
@@ -73,15 +78,18 @@ class ProductTimer:
         times = [(self._seconds(launch, params, own), own)]
         for tuning in [*others, own] if others else []:  # the own choice again, after the others
             if self._clock() < self._deadline:
-                times.append((self._seconds(launch, params, tuning), tuning))
+                try:
+                    times.append((self._seconds(launch, params, tuning), tuning))
+                except (KernelCompileError, LaunchError, UnsupportedError) as error:  # the others can still be measured
+                    log.info("%s with %s cannot be timed: %s", launch.kernel.spec.name, tuning, error)
         usual = min(seconds for seconds, tuning in times if tuning is own)
         best, tuning = min(times, key=lambda pair: pair[0])
         better = best < _GAIN * usual
         nbytes = max(view.nbytes for view in launch.views)
         head = params["outs"] == vocab
-        return ProductTime(
-            key, len(launches), head, best if better else usual, usual, nbytes, tuning if better else None
-        )
+        best_seconds = best if better else usual
+        timed = tuple((tried, seconds) for seconds, tried in times)
+        return ProductTime(key, len(launches), head, best_seconds, usual, nbytes, tuning if better else None, timed)
 
     def _candidates(self, launch: Launch, params: Mapping[str, int | float]) -> Sequence[Tuning]:
         """Return the tunings to try, the device's own choice first."""

@@ -94,7 +94,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from bitnet_hal.testing.targets import operands_for
 
     targets = _targets(metafunc.cls)
-    name = next((name for name in ("kernel", "case", "shape") if name in metafunc.fixturenames), None)
+    name = next((name for name in ("kernel", "product", "case", "shape") if name in metafunc.fixturenames), None)
     if name is None:
         ids = [target.id for target in targets]
         metafunc.parametrize("bitnet_target", targets, ids=ids, indirect=True, scope="module")

@@ -14,6 +14,7 @@ from bitnet_hal.hooks import ENTRY_POINT_GROUP
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.case import Case
 from bitnet_hal.testing.cases.registry import all_cases
+from bitnet_hal.testing.cases.tuned import products
 from bitnet_hal.testing.speed import Shape, shapes
 
 
@@ -75,9 +76,12 @@ def targets_of(cls: type) -> Sequence[Target]:
 
 
 def operands_for(name: str, target: Target) -> Sequence[str | Case | Shape]:
-    """Return a device's kernels, the cases of these, or the shapes to time, as the fixture `name` asks."""
+    """Return a device's kernels, the products among them, their cases, or the shapes to time, as the fixture `name`
+    asks."""
     optional = target.info.kernels if target.info else frozenset()
     kernels = [name for name, spec in CATALOGUE.items() if spec.base or name in optional]
     if name == "kernel":
         return kernels
+    if name == "product":
+        return [one for one in products() if one in kernels]
     return [one for one in (all_cases() if name == "case" else shapes()) if one.kernel in kernels]

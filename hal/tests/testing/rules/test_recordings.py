@@ -461,6 +461,12 @@ class OwnTuningIsNotFirst(SecondTuningIsWrong):
         return super().tunings(spec, constants, params)[::-1]
 
 
-@pytest.mark.parametrize("device", [SecondTuningIsWrong, OwnTuningIsNotFirst])
+class OffersOneTwice(SecondTuningIsWrong):
+    def tunings(self, spec: KernelSpec, constants: Mapping[str, int], params: Any) -> list[Tuning]:
+        return [self.tuning(spec, constants, params)] * 2
+
+
+@pytest.mark.parametrize("device", [SecondTuningIsWrong, OwnTuningIsNotFirst, OffersOneTwice])
 def test_a_wrong_tuning_on_offer_is_found(judge: Callable[..., str], device: type) -> None:
-    assert judge(device, "test_every_tuning_on_offer_is_right").startswith("AssertionError")
+    rule = "test_every_tuning_on_offer_is_right"
+    assert judge(device, rule, product="matmul_ternary").startswith("AssertionError")

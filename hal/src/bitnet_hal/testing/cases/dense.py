@@ -52,6 +52,8 @@ def cases() -> Iterator[Case]:
         yield Case(name, f"f16-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
     for dtype, t in ((0, 1), (1, 1), (2, 1), (1, 5), (1, 40)):
         yield Case(name, f"gates-{DENSE_TYPES[dtype]}-t{t}", _build, (t, 96, 1028, dtype))
+    for t, k in ((1, 1032), (5, 520)):
+        yield Case(name, f"head-t{t}", _build, (t, 301, k, 1))
     yield Case(name, "wide", _build, (1, 32, 8640, 1))
     yield Case(name, "prompt", _build, (512, 9, 64, 1))
     yield Case(name, "many-outs", _build, (1, 70001, 32, 1))
