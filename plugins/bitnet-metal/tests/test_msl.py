@@ -14,7 +14,7 @@ from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.tuning.query import TuningQuery
 from bitnet_metal.compile import FOLDER, source
 from bitnet_metal.describe import OPTIONAL
-from bitnet_metal.tuning import FAMILIES, MAX_WIDTH, select_tuning
+from bitnet_metal.tuning import FAMILIES, MAX_WIDTH, candidate_tunings, select_tuning
 from emulator import msl
 from emulator.lint import complaints
 
@@ -32,10 +32,10 @@ def sources() -> dict[str, tuple[KernelSpec, Tuning]]:
             launch = case.launch()
             for family in FAMILIES:
                 try:
-                    tuning = select_tuning(TuningQuery(spec, launch.constants, launch.params, info(family)))
+                    tunings = candidate_tunings(TuningQuery(spec, launch.constants, launch.params, info(family)))
                 except UnsupportedError:
                     continue
-                found[source(spec, launch.constants, tuning)] = spec, tuning
+                found |= {source(spec, launch.constants, tuning): (spec, tuning) for tuning in tunings}
     return found
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from bitnet_hal.plugin import Constants, EnumeratedDevice, KernelSpec, MemoryKind, Params, Tuning, TuningQuery, words_of
+from bitnet_hal.plugin import Constants, EnumeratedDevice, KernelSpec, MemoryKind, Tuning, TuningMixin, words_of
 
 from bitnet_metal.compile import Compiler, MetalKernel
 from bitnet_metal.driver import module, pool
 from bitnet_metal.errors import no_room
 from bitnet_metal.memory import SMALL, MetalBuffer, wrap
 from bitnet_metal.recording import QueuedDevice
-from bitnet_metal.tuning import FAMILIES, select_tuning
+from bitnet_metal.tuning import FAMILIES, candidate_tunings, select_tuning
 
 
-class MetalDevice(QueuedDevice):
+class MetalDevice(TuningMixin, QueuedDevice):
     """A GPU of Apple silicon."""
+
+    select_tuning = staticmethod(select_tuning)
+    candidate_tunings = staticmethod(candidate_tunings)
 
     def __init__(self, device: EnumeratedDevice) -> None:
         handle, info = device
@@ -23,10 +26,6 @@ class MetalDevice(QueuedDevice):
     def free_memory(self) -> int:
         """Return the bytes left of the working set that macOS recommends."""
         return max(0, int(self._handle.recommendedMaxWorkingSetSize()) - int(self._handle.currentAllocatedSize()))
-
-    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
-        """Return the tuning of one launch; see `bitnet_metal.tuning`."""
-        return select_tuning(TuningQuery(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
         made = self._new(nbytes, kind)

@@ -25,6 +25,11 @@ SPLIT_TOKENS = 8192
 """Logits from which on several threadgroups search a row."""
 ARGMAX_SPLITS = 32
 
+FEW_SHAPES = ((64, 4), (32, 4), (128, 4), (256, 4), (64, 2), (64, 8))
+"""Threads of a threadgroup, and matrix rows of a simdgroup, of the products of few rows that `bitnet tune` measures."""
+MAX_SUMS = 16
+"""Sums of a thread in these products: matrix rows times rows of activations."""
+
 Family = Mapping[str, int]
 """A row of families.toml."""
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
@@ -33,6 +38,25 @@ FAMILIES: dict[str, Family] = table(__file__, "families.toml")
 def select_tuning(query: TuningQuery) -> Tuning:
     """Return the tuning of one launch. Raises UnsupportedError if the device does not run it."""
     return _FORMULAS[query.spec.name](query, FAMILIES[str(query.info.extra["family"])])
+
+
+def candidate_tunings(query: TuningQuery) -> list[Tuning]:
+    """Return the selected tuning, then others that `bitnet tune` measures: other numbers of simdgroups, and of matrix
+    rows of each; for prompts the kernel of few rows, which needs no threadgroup memory."""
+    selected = select_tuning(query)
+    name = query.spec.name
+    if name.startswith("matmul_ternary"):
+        few = [_few_tile(query, group, outs) for group, outs in FEW_SHAPES]
+        return _distinct(selected, [tile for tile in few if tile.private["OUTS"] * tile.tile["TILE_T"] <= MAX_SUMS])
+    if name in ("norm_matmul", "norm_matmul_glu"):
+        return _distinct(selected, [_fused_tile(query, group) for group in (128, 256, 512)])
+    if name == "matmul_dense":
+        return _distinct(selected, [_dense_tile(query, group) for group in (64, 128, 256)])
+    return [selected]
+
+
+def _distinct(selected: Tuning, others: list[Tuning]) -> list[Tuning]:
+    return list({tuning.key: tuning for tuning in (selected, *others)}.values())
 
 
 def _embed(query: TuningQuery, family: Family) -> Tuning:
@@ -50,19 +74,26 @@ def _ternary(query: TuningQuery, family: Family) -> Tuning:
         raise query.unsupported(f"sums of {width} columns are not exact in f32, only of {MAX_WIDTH}")
     if query["rows"] > family["few_rows"]:
         return Tuning({"TILE_N": 64, "TILE_T": 32, "SPLITS": 1}, "tiled", {"GROUP": 128})
-    group = family["product"]
-    tile = {"TILE_N": group // 8, "TILE_T": query.padded_rows, "SPLITS": 1}
-    return Tuning(tile, private={"GROUP": group})
+    return _few_tile(query, family["product"], 4)
+
+
+def _few_tile(query: TuningQuery, group: int, outs: int) -> Tuning:
+    """Return the tile of product_few.h. outs: matrix rows of a simdgroup."""
+    tile = {"TILE_N": group // 32 * outs, "TILE_T": min(4, query.padded_rows), "SPLITS": 1}
+    return Tuning(tile, private={"GROUP": group, "OUTS": outs})
 
 
 def _norm_matmul(query: TuningQuery, family: Family) -> Tuning:
     width = query["width"]
-    room = _room(NORM_ROOMS, width)
-    if not room or query["rows"] > 1:
+    if not _room(NORM_ROOMS, width) or query["rows"] > 1:
         raise query.unsupported(f"a norm for {query['rows']} rows of {width} columns has its own launch")
-    group = family["fused"]
+    return _fused_tile(query, family["fused"])
+
+
+def _fused_tile(query: TuningQuery, group: int) -> Tuning:
     gated = "ACT" in query
     tile_n = group // 16 if gated else group // 8
+    room = _room(NORM_ROOMS, query["width"])
     return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private={"GROUP": group, "ROOM": room})
 
 
@@ -99,10 +130,14 @@ def _attention(query: TuningQuery, family: Family) -> Tuning:
 
 
 def _dense(query: TuningQuery, family: Family) -> Tuning:
+    return _dense_tile(query, GROUP)
+
+
+def _dense_tile(query: TuningQuery, group: int) -> Tuning:
     f32_f16_or_bf16 = query["DTYPE"] <= 2
     fast = f32_f16_or_bf16 and query["width"] % 4 == 0
-    tile = {"TILE_N": GROUP // 16, "TILE_T": min(4, query.padded_rows)}
-    return Tuning(tile, private={"GROUP": GROUP, "FAST": int(fast)})
+    tile = {"TILE_N": group // 16, "TILE_T": min(4, query.padded_rows)}
+    return Tuning(tile, private={"GROUP": group, "FAST": int(fast)})
 
 
 def _argmax(query: TuningQuery, family: Family) -> Tuning:
