@@ -161,6 +161,44 @@ def test_every_kernel_compiles(architecture: str, kernel: KernelSpec) -> None:
     assert done
 
 
+def tilings_on_offer(architecture: str) -> dict[str, Variant]:
+    """Return the tunings that `bitnet tune` measures beside the selected ones, by source, for the sizes of 2B-4T."""
+    found: dict[str, Variant] = {}
+    gpu = {"tensor_cores": architecture != "sm_75", "wgmma": architecture == "sm_90a"}
+    constants = {"ADD": 0, "ACT": 0, "NORM": 1, "DTYPE": 1}
+    for spec, block, rows in itertools.product(kernels(architecture), (0, 128), (1, 8, 512)):
+        semantic = {**constants, "BLOCK": block, "ABLOCK": block}
+        if not spec.name.startswith(("matmul", "norm_matmul")) or (block and "BLOCK" not in spec.constants):
+            continue
+        own = {name: semantic[name] for name in spec.constants}
+        if "BLOCK" in own and own["BLOCK"] not in spec.constants["BLOCK"]:
+            continue
+        try:
+            _, *others = tuning.candidate_tunings(spec, own, {**SHAPE, "rows": rows}, **gpu)
+        except UnsupportedError:
+            continue
+        found |= {compile.source(spec, own, one): (spec, own, one) for one in others}
+    return found
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90a"])
+def test_bitnet_tune_has_a_choice(architecture: str) -> None:
+    offered = {spec.name for spec, _, _ in tilings_on_offer(architecture).values()}
+    fused = {"norm_matmul", "norm_matmul_glu"} if architecture != "sm_75" else set()
+    assert offered == {"matmul_ternary", "matmul_ternary_block", "matmul_dense"} | fused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90a"])
+def test_tilings_on_offer_do_not_spill(architecture: str) -> None:
+    """But for one that is selected for other sizes, where 8 bytes of a thread spill."""
+    for text, (spec, _, tuned) in tilings_on_offer(architecture).items():
+        if tuned == tensor_tiles.WIDE[192, 128]:
+            continue
+        log = ptxas_log(text, architecture, b"--ptxas-options=-v")
+        assert b" 0 bytes spill stores" in log, f"{spec.name} {tuned} for {architecture}"
+
+
 def test_hopper_takes_every_source_but_those_for_others() -> None:
     taken = {(spec.name, tuned.variant) for spec, _, tuned in kernel_variants("sm_90a", kernels("sm_90a"))}
     files = {f"{name}_{variant}.cu" if variant else f"{name}.cu" for name, variant in taken}
@@ -209,9 +247,9 @@ def test_warpgroup_products_of_batches_with_block_scales_do_not_wait(
         assert b"(C75" not in ptxas_log(compile.source(CATALOGUE[kernel], semantic, tuned))
 
 
-def ptxas_log(text: str) -> bytes:
-    """Return the compiler's log of a translation unit for compute capability 9.0."""
-    nvrtc, options = compile.nvrtc(), compile.options("sm_90a")
+def ptxas_log(text: str, architecture: str = "sm_90a", *further: bytes) -> bytes:
+    """Return the compiler's log of a translation unit. further: options."""
+    nvrtc, options = compile.nvrtc(), [*compile.options(architecture), *further]
     program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, None, None)[1]
     assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
     log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])

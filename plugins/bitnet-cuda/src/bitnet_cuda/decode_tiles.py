@@ -116,12 +116,16 @@ def fused_norm(name: str, constants: Constants, params: Params) -> Tuning:
 
 
 def norm_few(params: Params) -> Tuning:
-    """Return the tuning of norm_matmul_few.cu, for five to eight rows.
+    """Return the tuning of norm_matmul_few.cu, for five to eight rows."""
+    return norm_few_tile(params, 64 if int(params["outs"]) > 32 * FULL_GPU else 32)
+
+
+def norm_few_tile(params: Params, tile_n: int) -> Tuning:
+    """Return the tuning of norm_matmul_few.cu with `tile_n` outputs in a block.
 
     SHARED holds the codes of all rows, and later the sums of the warps that share an output.
     """
     width = int(params["width"])
-    tile_n = 64 if int(params["outs"]) > 32 * FULL_GPU else 32
     shares = max(4, ceil_div(width, 8 * tile_n))
     tile = {"TILE_N": tile_n, "TILE_T": FEW_ROWS}
     shared = FEW_ROWS * max(width + 32, 1152)

@@ -71,7 +71,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         alignment=256,
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if has_tensor_cores else frozenset()),
-        features=frozenset({"timings", "async-readback", "lm-head-int8", "sensors", "kernel-resources"}),
+        features=frozenset({"timings", "tunings", "async-readback", "lm-head-int8", "sensors", "kernel-resources"}),
         batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=extra,
     )

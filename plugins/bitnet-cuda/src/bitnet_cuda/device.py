@@ -75,6 +75,12 @@ class CudaDevice(StreamDevice):
         """See tuning.py."""
         return tuning.select_tuning(spec, constants, params, tensor_cores=self._tensor_cores, wgmma=self._wgmma)
 
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> list[Tuning]:
+        """See TunableDevice."""
+        return tuning.candidate_tunings(spec, constants, params, tensor_cores=self._tensor_cores, wgmma=self._wgmma)
+
     def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
         """See compile.py."""
         return compile.cached_cubin(spec.name, compile.source(spec, constants, tuning), self._architecture)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bitnet_hal.plugin import Constants, KernelSpec, Params, Tuning
 
-from bitnet_cuda import decode_tiles, delta_tiles, tensor_tiles
+from bitnet_cuda import decode_tiles, delta_tiles, other_tiles, tensor_tiles
 from bitnet_cuda.kernels.portable.tiles import select_tuning as portable
 
 
@@ -20,3 +20,11 @@ def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, ten
     if tuning is None and tensor_cores:
         tuning = tensor_tiles.select_tuning(name, constants, params, wgmma=wgmma)
     return tuning or portable(name, constants, params, decode_tiles.BLOCKS)
+
+
+def candidate_tunings(
+    spec: KernelSpec, constants: Constants, params: Params, *, tensor_cores: bool, wgmma: bool
+) -> list[Tuning]:
+    """Return the result of `select_tuning`, then others that `bitnet tune` measures."""
+    selected = select_tuning(spec, constants, params, tensor_cores=tensor_cores, wgmma=wgmma)
+    return [selected, *other_tiles.others(spec.name, selected, constants, params)]

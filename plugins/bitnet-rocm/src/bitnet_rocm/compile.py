@@ -22,9 +22,13 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
     return source_text(FOLDERS, name, {**constants, **tuning.tile, **tuning.private}, backend="rocm")
 
 
-def options(architecture: str) -> list[bytes]:
-    """Return hipRTC's options, without fast-math, so that norms find NaN and Inf."""
-    return [f"--offload-arch={architecture}".encode(), b"-std=c++17", b"-O3"]
+def options(architecture: str, wave: int = 0) -> list[bytes]:
+    """Return hipRTC's options, without fast-math, so that norms find NaN and Inf.
+
+    wave: the threads of a wave; 0 for the compiler's own choice.
+    """
+    width = [f"-mwavefrontsize{wave}".encode()] if wave else []
+    return [f"--offload-arch={architecture}".encode(), b"-std=c++17", b"-O3", *width]
 
 
 def hiprtc() -> Any:
@@ -39,13 +43,13 @@ def hiprtc() -> Any:
     return module
 
 
-def compile_code(name: str, source: str, architecture: str) -> bytes:
+def compile_code(name: str, source: str, architecture: str, wave: int = 0) -> bytes:
     """Compile a translation unit for an architecture such as "gfx1100". Raises KernelCompileError with hipRTC's log."""
     compiler = RuntimeCompiler("rocm", hiprtc(), "hiprtc", "Code", COMPILING, lambda program: program.createRef())
-    return compiler.compile(name, source, architecture, options(architecture))
+    return compiler.compile(name, source, architecture, options(architecture, wave))
 
 
-def cached_code(name: str, source: str, architecture: str, runtime: str) -> bytes:
+def cached_code(name: str, source: str, architecture: str, runtime: str, wave: int = 0) -> bytes:
     """Return the stored result of `compile_code`, or compile. runtime: the version of the HIP runtime."""
-    parts: list[str | bytes] = [source, architecture, *options(architecture), runtime]
-    return kept("rocm", parts, lambda: compile_code(name, source, architecture))
+    parts: list[str | bytes] = [source, architecture, *options(architecture, wave), runtime]
+    return kept("rocm", parts, lambda: compile_code(name, source, architecture, wave))

@@ -16,6 +16,7 @@ from bitnet_hal.plugin import DeviceInfo, DeviceType, KernelSpec, MemoryKind, Tu
 from bitnet_rocm import compile, hwmon, tuning
 from bitnet_rocm.driver import driver
 from bitnet_rocm.errors import check
+from bitnet_rocm.tuning import WAVE
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +70,18 @@ class RocmDevice(StreamDevice):
         units = int(self.info.extra["multiprocessor_count"])
         return tuning.select_tuning(spec, constants, params, units, self._architecture)
 
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> list[Tuning]:
+        """See TunableDevice."""
+        units = int(self.info.extra["multiprocessor_count"])
+        return tuning.candidate_tunings(spec, constants, params, units, self._architecture)
+
     def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
         """Return the code object of a kernel; see `bitnet_rocm.compile`."""
         source = compile.source(spec, constants, tuning)
         runtime = str(self.info.extra["runtime_version"])
-        return compile.cached_code(spec.name, source, self._architecture, runtime)
+        return compile.cached_code(spec.name, source, self._architecture, runtime, tuning.private.get(WAVE, 0))
 
     def _wrap(self, host: memoryview) -> StreamBuffer | None:
         """Map host memory to an APU. Returns None if the runtime does not map it, such as a read-only file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bitnet_hal.errors import UnsupportedError
@@ -10,12 +11,12 @@ from bitnet_hal.rounding import ceil_div
 
 if TYPE_CHECKING:  # the same file, where type checkers find it
     from bitnet_cuda.kernels.portable.delta_tiles import select_tuning as delta_tile
+    from bitnet_cuda.kernels.portable.tiles import other_dense, other_ternary, ternary, tuned
     from bitnet_cuda.kernels.portable.tiles import select_tuning as portable
-    from bitnet_cuda.kernels.portable.tiles import ternary, tuned
 else:
     from bitnet_rocm.kernels.portable.delta_tiles import select_tuning as delta_tile
+    from bitnet_rocm.kernels.portable.tiles import other_dense, other_ternary, ternary, tuned
     from bitnet_rocm.kernels.portable.tiles import select_tuning as portable
-    from bitnet_rocm.kernels.portable.tiles import ternary, tuned
 
 MOST_COLUMNS = 32_768
 """Columns of the longest row that a norm fused with its product keeps in 48 KiB of shared memory, with scales and
@@ -24,6 +25,10 @@ MFMA = ("gfx90a", "gfx942")
 """Architectures with MFMA matrix cores that kernels/amd/matrix.cuh supports, in waves of 64 threads."""
 WMMA = ("gfx11", "gfx120")
 """Architectures with WMMA matrix cores that it supports, in waves of 32 threads."""
+WAVES_OF_BOTH = ("gfx10", "gfx11", "gfx12")
+"""Architectures whose compiler makes waves of 32 threads unless it is told otherwise."""
+WAVE = "WAVEFRONT"
+"""The private constant of kernels that are compiled for waves of so many threads (`compile.options`)."""
 
 
 def select_tuning(
@@ -39,6 +44,28 @@ def select_tuning(
         tile = ternary(params, compute_units)
         return matrix(tile, architecture) if architecture.startswith((*MFMA, *WMMA)) else tile
     return portable(name, constants, params, compute_units)
+
+
+def candidate_tunings(
+    spec: KernelSpec, constants: Constants, params: Params, compute_units: int, architecture: str = ""
+) -> list[Tuning]:
+    """Return the selected tuning, then others that `bitnet tune` measures: other tiles, and waves of 64 threads if the
+    GPU has both kinds."""
+    selected = select_tuning(spec, constants, params, compute_units, architecture)
+    others: list[Tuning] = []
+    if spec.name in ("norm_matmul", "norm_matmul_glu"):
+        others = selected.and_with([({"TILE_N": tile_n}, {}) for tile_n in (8, 32)])[1:]
+    elif selected.variant == "matrix":
+        tiles = other_ternary(ternary(params, compute_units))
+        others = [matrix(tile, architecture) for tile in tiles if tile.tile != selected.tile]
+    elif spec.name in ("matmul_ternary", "matmul_ternary_block"):
+        others = other_ternary(selected)
+    elif spec.name == "matmul_dense" and selected.variant != "narrow":
+        others = other_dense(selected)
+    product = spec.name.startswith(("matmul_ternary", "matmul_dense", "norm_matmul"))
+    if product and selected.variant != "matrix" and architecture.startswith(WAVES_OF_BOTH):
+        others.append(replace(selected, private={**selected.private, WAVE: 64}))
+    return [selected, *others]
 
 
 def matrix(tile: Tuning, architecture: str) -> Tuning:

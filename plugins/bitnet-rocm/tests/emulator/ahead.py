@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.cases.tuned import products, tuned_cases
 from bitnet_rocm import compile, tuning
 from bitnet_rocm.describe import OPTIONAL
 
 COMPUTE_UNITS = 8
 """Multiprocessors of the emulated GPU."""
 ARCHITECTURES = ("gfx1100", "gfx90a", "gfx942", "gfx1201")
+TUNED = ("gfx1100", "gfx90a")
+"""Those of which the whole kit runs."""
 
 Program = tuple[str, str, str]
 
 
 def programs() -> Iterator[Program]:
-    """(architecture, kernel, source) of every case."""
+    """(architecture, kernel, source) of every case, and of all tunings of those with which the kit tests them."""
     for architecture in ARCHITECTURES:
         for spec in CATALOGUE.values():
             for case in cases_of(spec.name) if spec.base or spec.name in OPTIONAL else ():
@@ -31,6 +36,13 @@ def programs() -> Iterator[Program]:
                 except UnsupportedError:
                     continue
                 yield architecture, spec.name, compile.source(spec, launch.constants, tuned)
+    offered = [name for name in products() if CATALOGUE[name].base or name in OPTIONAL]
+    for architecture, case in itertools.product(TUNED, itertools.chain.from_iterable(map(tuned_cases, offered))):
+        launch = case.launch()
+        where = COMPUTE_UNITS, architecture
+        with suppress(UnsupportedError):
+            for tuned in tuning.candidate_tunings(case.spec, launch.constants, launch.params, *where):
+                yield architecture, case.kernel, compile.source(case.spec, launch.constants, tuned)
 
 
 def make(program: Program) -> None:

@@ -139,6 +139,28 @@ def dense(constants: Constants, params: Params) -> Tuning:
     return tuned(128, {"TILE_N": 8, "TILE_T": few(rows)})
 
 
+def other_ternary(selected: Tuning) -> list[Tuning]:
+    """Return the tunings of a ternary product that `bitnet tune` measures beside the selected one of `ternary`.
+
+    Few rows: other numbers of threads that share a weight row (GROUP / TILE_N, at most 32). Many rows: other tiles.
+    """
+    if selected.variant == "tile":
+        sizes = [(256, tile_n, tile_t) for tile_n in (64, 128) for tile_t in (32, 64)]
+    else:
+        sizes = [(group, tile_n, selected.tile["TILE_T"]) for group, tile_n in ((128, 4), (128, 16), (256, 16))]
+    changes = [({"TILE_N": tile_n, "TILE_T": tile_t}, {"GROUP": group}) for group, tile_n, tile_t in sizes]
+    return selected.and_with(changes)[1:]
+
+
+def other_dense(selected: Tuning) -> list[Tuning]:
+    """Return the tunings of a dense product that `bitnet tune` measures beside the selected one of `dense`."""
+    if selected.variant == "few":
+        changes = [({"TILE_N": tile_n}, {"UNROLL": unroll}) for tile_n, unroll in ((8, 1), (8, 2), (16, 2))]
+    else:
+        changes = [({"TILE_N": tile_n}, {}) for tile_n in (4, 16)]
+    return selected.and_with(changes)[1:]
+
+
 def quantize(params: Params) -> Tuning:
     """Return the tuning of the kernels that norm and quantize rows of `stride` columns.
 
