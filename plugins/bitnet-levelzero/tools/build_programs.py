@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -24,7 +24,8 @@ from bitnet_hal.device import Tuning
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
-from bitnet_levelzero.tuning import TUNINGS, program_name
+from bitnet_hal.tuning.table import TuningTable
+from bitnet_levelzero.tuning import ALTERNATIVES, TUNINGS, program_name
 from bitnet_opencl import clc
 
 ARCHIVE = Path(__file__).parents[1] / "src" / "bitnet_levelzero" / "programs.zip"
@@ -33,9 +34,12 @@ CLANG += ("-Xclang", "-disable-O0-optnone", "-Xclang", "-finclude-default-header
 PASSES = "-passes=always-inline,mem2reg,instsimplify,globaldce"
 
 
-def programs() -> Iterator[tuple[str, KernelSpec, dict[str, int], Tuning]]:
-    """(name, kernel, semantic constants, tuning) of every program in the wheel."""
-    for kernel, rows in TUNINGS.rows.items():
+def programs(
+    tables: Sequence[TuningTable] = (TUNINGS, ALTERNATIVES),
+) -> Iterator[tuple[str, KernelSpec, dict[str, int], Tuning]]:
+    """(name, kernel, semantic constants, tuning) of every program in the wheel, or of some of the tables."""
+    for kernel in TUNINGS.rows:
+        rows = [row for table in tables for row in table.rows.get(kernel, ())]
         spec = CATALOGUE[kernel]
         for values in product(*spec.constants.values()):
             constants = dict(zip(spec.constants, values, strict=True))

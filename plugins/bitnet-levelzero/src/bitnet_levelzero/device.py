@@ -14,7 +14,7 @@ from bitnet_levelzero.compile import Compiler
 from bitnet_levelzero.describe import ALIGNMENT, LevelZeroGpu, free_memory
 from bitnet_levelzero.memory import GRANULE, Context, LevelZeroBuffer, allocated
 from bitnet_levelzero.recording import LevelZeroKernel, QueuedDevice
-from bitnet_levelzero.tuning import TUNINGS, program_name
+from bitnet_levelzero.tuning import TUNINGS, candidate_tunings, program_name
 
 SLOTS = 3
 """Slots of page-locked memory, the last one for downloads."""
@@ -28,6 +28,7 @@ class LevelZeroDevice(TuningMixin, QueuedDevice):
     """A Level Zero device. It can only run tunings for which the wheel has programs."""
 
     select_tuning = staticmethod(TUNINGS.tune)
+    candidate_tunings = staticmethod(candidate_tunings)
 
     def __init__(self, found: LevelZeroGpu) -> None:
         super().__init__(found.info, Context(found.driver, found.device, found.ordinal))

@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_hal.plugin import KernelSpec, Tuning, TuningTable, table
+from bitnet_hal.plugin import KernelSpec, Tuning, TuningQuery, TuningTable, table
 
 TUNINGS = TuningTable(table(__file__, "tunings.toml"))
-"""All tunings; they are the same for every GPU, because no GPU has run them yet."""
+"""The tunings of launches; they are the same for every GPU, because no GPU has run them yet."""
+ALTERNATIVES = TuningTable(table(__file__, "alternatives.toml"))
+"""Further tunings of products."""
+
+
+def candidate_tunings(query: TuningQuery) -> list[Tuning]:
+    """Return the selected tuning, then others that `bitnet tune` measures: other numbers of lanes per matrix row, and
+    widths of subgroups that the GPU has."""
+    selected = TUNINGS.tune(query)
+    if selected.variant == "narrow":
+        return [selected]
+    widths = {0, *map(int, str(query.info.extra["subgroups"]).split())}
+    offered = {selected.key: selected}
+    for tuning in ALTERNATIVES.all(query):
+        several = tuning.tile["TILE_T"] > 1
+        if tuning.private.get("SUBGROUP", 0) in widths and several == (query["rows"] > 1):
+            offered.setdefault(tuning.key, tuning)
+    return list(offered.values())
 
 
 def architecture(device_id: int) -> Mapping[str, Any]:
