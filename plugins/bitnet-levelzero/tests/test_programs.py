@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -12,7 +13,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from bitnet_hal.plugin import DeviceInfo, DeviceType, TuningQuery
+from bitnet_hal.testing.cases.tuned import tuned_cases
 from bitnet_levelzero.compile import archive
+from bitnet_levelzero.tuning import candidate_tunings, program_name
 
 TOOL = Path(__file__).parents[1] / "tools" / "build_programs.py"
 SPILLS = "Token 18\n"
@@ -122,3 +126,17 @@ def test_intels_compiler_takes_the_programs(family: str, tool: ModuleType, tmp_p
     products = {name: text for name, (_, text) in results.items() if name.startswith("matmul_ternary")}
     assert products
     assert [name for name, text in products.items() if "dp4a" not in text] == []
+
+
+@pytest.mark.parametrize(("subgroups", "widths"), [("8 16 32", {0, 8, 16, 32}), ("16 32", {0, 16, 32})])
+def test_every_product_has_two_to_six_tilings(subgroups: str, widths: set[int]) -> None:
+    """And a program for each; subgroups have only widths that the GPU has."""
+    info = DeviceInfo("level-zero", 0, "a GPU", DeviceType.GPU, extra={"subgroups": subgroups})
+    found: set[int] = set()
+    for case in itertools.chain.from_iterable(map(tuned_cases, ("matmul_ternary", "matmul_ternary_block"))):
+        launch = case.launch()
+        offered = candidate_tunings(TuningQuery(case.spec, launch.constants, launch.params, info))
+        assert 2 <= len({tuning.key for tuning in offered}) == len(offered) <= 6
+        assert {program_name(case.spec, launch.constants, tuning) for tuning in offered} <= set(archive())
+        found |= {tuning.private.get("SUBGROUP", 0) for tuning in offered}
+    assert found == widths

@@ -11,6 +11,7 @@ from bitnet_hal.kernels.base import MATMUL_TERNARY
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.cases.tuned import tuned_cases
 from bitnet_hal.tuning.query import TuningQuery
 from bitnet_metal.compile import FOLDER, source
 from bitnet_metal.describe import OPTIONAL
@@ -125,3 +126,12 @@ def test_rows_too_wide_for_exact_sums_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="exact"):
         select_tuning(TuningQuery(MATMUL_TERNARY, {"ADD": 0}, params, info("apple7")))
     assert 2 * 128 * MAX_WIDTH < 1 << 24, "every sum of that many products of a code and an activation is exact in f32"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_product_has_two_to_six_tilings(family: str) -> None:
+    for name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "norm_matmul", "norm_matmul_glu"):
+        launch = tuned_cases(name)[0].launch()
+        offered = candidate_tunings(TuningQuery(CATALOGUE[name], launch.constants, launch.params, info(family)))
+        assert 2 <= len({tuning.key for tuning in offered}) == len(offered) <= 6
+        assert all(tuning.private["GROUP"] % 32 == 0 for tuning in offered)

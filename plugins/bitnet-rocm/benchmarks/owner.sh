@@ -14,9 +14,10 @@ bitnet() { "$python" -c 'from bitnet_core.cli.app import main; main()' "$@"; }
     "$python" -m pytest -q --tb=short -p no:cacheprovider --require-device --bitnet-report "$out/kit-rocm.json" \
         plugins/bitnet-rocm/tests/test_conformance.py
     bitnet run "Once upon a time" -n 64 --device rocm:0
+    bitnet tune --synthetic 2b4t --seconds 120 --json > "$out/tune-rocm.json"
     for prompt in 128 512 2048; do
         bitnet bench --synthetic 2b4t --device rocm:0 -p "$prompt" -n 128 --repeat 5 --json
     done
-    bitnet bench --synthetic 2b4t --device rocm:0 -p 128 -n 16 --profile
+    bitnet bench --synthetic 2b4t --device rocm:0 -p 128 -n 16 --profile "$out/profile.json" --force
 } 2>&1 | tee "$out/report.txt"
-echo "Please send $out/report.txt and $out/kit-rocm.json"
+echo "Please send $out/report.txt, $out/kit-rocm.json and $out/tune-rocm.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -164,13 +165,17 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
 
     def _kernel_resources(self, kernel: OpenCLKernel) -> dict[str, float]:
         facts = cl.kernel_work_group_info
+        asked = {
+            "private_bytes": facts.PRIVATE_MEM_SIZE,
+            "shared_bytes": facts.LOCAL_MEM_SIZE,
+            "subgroup": facts.PREFERRED_WORK_GROUP_SIZE_MULTIPLE,
+        }
+        found: dict[str, float] = {}
         with checked("query kernel"):
-            asked = {
-                "private_bytes": facts.PRIVATE_MEM_SIZE,
-                "shared_bytes": facts.LOCAL_MEM_SIZE,
-                "subgroup": facts.PREFERRED_WORK_GROUP_SIZE_MULTIPLE,
-            }
-            return {name: kernel.direct.get_work_group_info(fact, self._device) for name, fact in asked.items()}
+            for name, fact in asked.items():
+                value: Any = kernel.direct.get_work_group_info(fact, self._device)
+                found[name] = value
+        return found
 
     def _close(self) -> None:
         with checked("close"):
