@@ -163,6 +163,7 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
         (lambda r: r["kernels"]["cuda:0"].update(rms_norm=1.5), "not a natural number"),
         (lambda r: r["seconds"].update(decode=-0.5), "negative"),
         (lambda r: r["kernels"].update({"cuda:0": 3}), "not an object"),
+        (lambda r: r["kernels"].update({"numpy:0": {"rms_norm": 3}}), "neither selected nor skipped"),
         (lambda r: r["kernels"].clear(), "without a single kernel launch"),
         (lambda r: r["model"].update(sha256="xyz"), "not a SHA-256"),
     ],

@@ -1,4 +1,4 @@
-"""The exceptions that core adds to those of `bitnet_hal.errors`, and the exit code of each.
+"""All exceptions: those of `bitnet_hal.errors`, and those that core adds, with their exit codes.
 
 BitnetError                       1
 ├── ModelError                    3   a model file cannot be used
@@ -8,7 +8,42 @@ BitnetError                       1
 
 from __future__ import annotations
 
-from bitnet_hal.errors import BitnetError
+from bitnet_hal.errors import (
+    BackendIncompatibleError,
+    BackendUnavailableError,
+    BitnetError,
+    CutOffError,
+    DeviceLostError,
+    DeviceNotFoundError,
+    GpuError,
+    GpuTimeoutError,
+    KernelCompileError,
+    LaunchError,
+    OutOfMemoryError,
+    StrictModeError,
+    UnsupportedError,
+    UsageError,
+)
+
+__all__ = [
+    "BackendIncompatibleError",
+    "BackendUnavailableError",
+    "BitnetError",
+    "CutOffError",
+    "DeviceLostError",
+    "DeviceNotFoundError",
+    "GpuError",
+    "GpuTimeoutError",
+    "KernelCompileError",
+    "LaunchError",
+    "ModelError",
+    "OutOfMemoryError",
+    "ReceiptError",
+    "StrictModeError",
+    "TokenizerError",
+    "UnsupportedError",
+    "UsageError",
+]
 
 
 class ModelError(BitnetError):

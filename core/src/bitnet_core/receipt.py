@@ -240,6 +240,7 @@ def _contradiction(receipt: Json) -> str:
     expected = "mock" if device["fake"] else "fallback" if startup["skipped"] else "real"
     if not all(isinstance(launches, dict) for launches in receipt["kernels"].values()):
         return "the launches of a device are not an object"
+    tried = {str(one.get("device")) for one in startup["skipped"] if isinstance(one, dict)}
     launched = [count for launches in receipt["kernels"].values() for count in launches.values()]
     drafted = {"draft_tokens": 0, "accepted_tokens": 0} | receipt.get("speculation", {})
     counts = [*receipt["tokens"].values(), *launched, drafted["draft_tokens"], drafted["accepted_tokens"]]
@@ -254,6 +255,8 @@ def _contradiction(receipt: Json) -> str:
     detected = ",".join(map(str, startup["detected"]))
     if startup["line"] != f"requested={startup['requested']} detected=[{detected}] selected={selected}":
         return "startup.line does not match the other fields of startup"
+    if not receipt["kernels"].keys() <= {startup["selected"], *tried}:
+        return "kernels ran on a device that was neither selected nor skipped"
     if any(type(count) is not int or count < 0 for count in counts):
         return "a count is not a natural number"
     if drafted["accepted_tokens"] > drafted["draft_tokens"]:

@@ -137,3 +137,25 @@ def test_a_cancelled_text_gives_its_place_back(model: bitnet_core.Model) -> None
 
 async def _long(model: bitnet_core.Model) -> None:
     await model.agenerate("Once upon a time", max_tokens=400)
+
+
+def test_closing_the_model_ends_what_asyncio_waits_for() -> None:
+    """Texts under way, and those that wait for a thread, end with UsageError; nothing is cancelled or RuntimeError."""
+
+    async def run() -> list[object]:
+        model = bitnet_core.load(None, "numpy", kv_cache_bytes=64 << 20)
+        try:
+            chunks = model.agenerate("Once", max_tokens=100).__aiter__()
+            await anext(chunks)
+            others = [asyncio.ensure_future(model.agenerate("Once", max_tokens=100)._whole()) for _ in range(80)]
+            await asyncio.sleep(0.05)
+        finally:
+            model.close()
+        ended: list[object] = list(await asyncio.gather(*others, return_exceptions=True))
+        with pytest.raises(UsageError, match="closed"):
+            async for _ in chunks:
+                pass
+        return ended
+
+    ended = asyncio.run(run())
+    assert {type(one) for one in ended} == {UsageError}, ended

@@ -323,6 +323,19 @@ def test_a_model_says_what_to_do_instead_of_pickling_it() -> None:
             with pytest.raises(UsageError, match=r"call load\(\) in each process, and let threads share one Model"):
                 attempt(model)
 
+        with pytest.raises(UsageError, match=r"a Tokenizer cannot be pickled .* call load\(\)"):
+            pickle.dumps(model.tokenizer)
+
+
+def test_every_error_can_be_imported_from_one_module() -> None:
+    import bitnet_core.errors
+    import bitnet_hal.errors
+
+    kinds = [one for one in vars(bitnet_hal.errors).values() if isinstance(one, type) and issubclass(one, Exception)]
+    assert len(kinds) > 10
+    assert {kind.__name__ for kind in kinds} < set(bitnet_core.errors.__all__)
+    assert all(getattr(bitnet_core.errors, kind.__name__) is kind for kind in kinds)
+
 
 @pytest.mark.parametrize("used", [False, True])
 def test_agenerate_after_close_is_a_usage_error(used: bool) -> None:

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Executor
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
 from bitnet_hal.errors import BitnetError
 
 from bitnet_core.engine.output import Generation, GenerationStream, TextChunk
 from bitnet_core.engine.worker import closed
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+
+T = TypeVar("T")
+
+
+async def _outcome(call: Future[T]) -> T:
+    """Wait for a call, which goes on if the task is cancelled. Raises UsageError if closing the model dropped it."""
+    import asyncio
+
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        if call.cancelled():
+            raise closed() from None
+        raise
 
 
 class AsyncGeneration:
@@ -36,27 +56,33 @@ class AsyncGeneration:
     async def __aiter__(self) -> AsyncIterator[TextChunk]:
         if self._stream is not None:
             raise BitnetError("the generation has already started: create another one")
-        import asyncio  # here, because a first token should not wait for the import
-
-        loop = asyncio.get_running_loop()
-        try:
-            begun = loop.run_in_executor(self._threads, self._begin)
-        except RuntimeError as exc:  # the pool takes no more work
-            raise closed() from exc
-        self._stream = stream = await begun
+        self._stream = stream = await _outcome(self._queued(self._begin))
         step = None
         try:
             while True:
-                step = loop.run_in_executor(self._threads, next, stream, None)
-                chunk = await asyncio.shield(step)
+                step = self._queued(next, stream, None)
+                chunk = await _outcome(step)
                 if chunk is None:
                     return
                 yield chunk
         finally:
             if step is not None and not step.done():  # its thread is in a step, after which the request ends
-                step.add_done_callback(lambda _: self._threads.submit(stream.close))
+                step.add_done_callback(lambda _: self._end(stream))
             else:
                 stream.close()
+
+    def _queued(self, function: Callable[..., T], *arguments: object) -> Future[T]:
+        """Start a call in the model's threads. Raises UsageError if the model is closed."""
+        import asyncio  # here, because a first token should not wait for the import
+
+        try:
+            return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        except RuntimeError as exc:  # the pool takes no more work
+            raise closed() from exc
+
+    def _end(self, stream: GenerationStream) -> None:
+        with suppress(RuntimeError):  # a closed model has ended the request, and its pool takes no more work
+            self._threads.submit(stream.close)
 
     async def _whole(self) -> Generation:
         async for _ in self:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +93,12 @@ class Tokenizer:
         own = np.flatnonzero(types == TokenType.USER_DEFINED).tolist()
         self._tags = {tokens[i]: i for i in reversed(own)} | self.specials
         check_specials(list(self.specials))
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            "a Tokenizer cannot be pickled or copied, because it has a lock and a library's object: "
+            "call load() in each process, and let threads share one"
+        )
 
     def tag(self, text: str) -> int | None:
         """Return the id of the control or user-defined token with this text, such as <think>; None if there is none."""
