@@ -31,8 +31,8 @@ def doctor(
 ) -> None:
     """Compile every kernel on every device, run one, and print faults and their remedies.
 
-    It also checks the rights to device files and the versions of packages, and quotes nvidia-smi, rocm-smi,
-    vulkaninfo and clinfo if they are installed.
+    It also checks the rights to device files and the versions of packages, and quotes nvidia-smi, rocm-smi, xpu-smi,
+    intel_gpu_top, vulkaninfo and clinfo if they are installed.
 
     The exit code is 1 if a device fails or a plugin is broken; an absent driver is not a failure.
     """

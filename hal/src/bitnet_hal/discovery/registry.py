@@ -14,6 +14,7 @@ from functools import cache, partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import importlib_metadata
@@ -25,7 +26,14 @@ from bitnet_hal.discovery.child import unresponsive_drivers
 from bitnet_hal.discovery.claims import check_api, check_rank, log_unknown, reclassify_software, validate
 from bitnet_hal.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver, upgrade_hint
 from bitnet_hal.driver.status import HINTS
-from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, BitnetError, GpuError, UsageError
+from bitnet_hal.errors import (
+    BackendIncompatibleError,
+    BackendUnavailableError,
+    BitnetError,
+    GpuError,
+    GpuTimeoutError,
+    UsageError,
+)
 from bitnet_hal.guard import guard, sound
 from bitnet_hal.isolation import bounded, described
 
@@ -123,6 +131,7 @@ class Registry:
         self._devices: dict[str, tuple[DeviceInfo, ...]] = {}
         self._asked: set[str] = set()
         self._hashes: dict[str, str] = {}
+        self._hanging: dict[str, Event] = {}  # by backend: set when the call of `open` ends that took too long
         for entry in _entry_points():
             self._load(entry)
 
@@ -220,11 +229,8 @@ class Registry:
         def wrong(operation: str, what: str) -> BackendIncompatibleError:
             return self._wrong(info, operation, what)
 
-        backend = self.backends[info.backend]
         try:
-            device = bounded(
-                lambda: backend.open(info.index), info.backend, "opening a device", seconds=OPEN_SECONDS, late=_close
-            )
+            device = self._opened(info)
             usable = isinstance(getattr(device, "info", None), DeviceInfo) and hasattr(device, "close")
         except BaseException as error:
             if sound(error):
@@ -234,6 +240,26 @@ class Registry:
         if not usable:
             raise wrong("open", f"it returns {type(device).__name__}, which is not a device")
         return guard(device, wrong)
+
+    def _opened(self, info: DeviceInfo) -> Device:
+        """Call `Backend.open` with a time limit; at once a GpuTimeoutError while an earlier call does not end."""
+        name = info.backend
+        if name in self._hanging and not self._hanging[name].is_set():
+            hint = f"Check the driver with its own tools, or request a device of another backend than {name}"
+            raise GpuTimeoutError("it is still opening another device", backend=name, operation="open", hint=hint)
+        ended = Event()
+
+        def call() -> Device:
+            try:
+                return self.backends[name].open(info.index)
+            finally:
+                ended.set()
+
+        try:
+            return bounded(call, name, "opening a device", seconds=OPEN_SECONDS, late=_close)
+        except GpuTimeoutError:
+            self._hanging[name] = ended
+            raise
 
     def _wrong(self, info: DeviceInfo, operation: str, what: str) -> BackendIncompatibleError:
         distribution, version = self._origins[info.backend]
