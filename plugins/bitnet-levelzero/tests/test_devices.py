@@ -14,10 +14,13 @@ import pytest
 from bitnet_hal.device import DeviceType
 from bitnet_hal.discovery.selection import ranked
 from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launcher
 from bitnet_levelzero import api, describe
-from bitnet_levelzero.describe import free_memory, usable
+from bitnet_levelzero.describe import usable
 from bitnet_levelzero.device import LevelZeroDevice
 from bitnet_levelzero.plugin import bitnet_backend
+from bitnet_levelzero.sysman import free_memory
 from bitnet_levelzero.tuning import architecture
 
 LIST = "from bitnet_levelzero.plugin import bitnet_backend; print(bitnet_backend().devices())"
@@ -151,6 +154,19 @@ def test_free_memory_is_what_sysman_says(device: LevelZeroDevice, monkeypatch: p
     monkeypatch.setenv("DRIVER_DEVICES", "d")
     monkeypatch.setenv("DRIVER_TILES", "2")
     assert [free_memory(one) for one in usable()] == [10_000_000_000, 5_000_000_000, 5_000_000_000]
+
+
+def test_temperature_and_clocks_are_what_sysman_says(device: LevelZeroDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without those of the memory, which are another kind and unknown; nothing without sysman."""
+    assert device.sensors() == {}
+    monkeypatch.setenv("DRIVER_SENSORS", "1")
+    assert device.sensors() == {"temperature": 61, "clock": 2050}
+
+
+def test_a_kernels_memory_and_subgroup_are_what_the_driver_says(device: LevelZeroDevice) -> None:
+    params = {"rows": 1, "width": 64, "eps": 0.0}
+    prepared, _ = Launcher(device).compiled(CATALOGUE["rms_norm"], params, {})
+    assert device.kernel_resources(prepared.kernel) == {"private_bytes": 96, "shared_bytes": 1024, "subgroup": 16}
 
 
 def test_unknown_index(run: Run) -> None:

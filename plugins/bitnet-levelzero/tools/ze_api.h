@@ -5,6 +5,8 @@ typedef void *ze_driver_handle_t;
 typedef void *ze_device_handle_t;
 typedef void *zes_device_handle_t;
 typedef void *zes_mem_handle_t;
+typedef void *zes_temp_handle_t;
+typedef void *zes_freq_handle_t;
 typedef void *ze_context_handle_t;
 typedef void *ze_command_queue_handle_t;
 typedef void *ze_command_list_handle_t;
@@ -33,11 +35,15 @@ typedef enum {
     ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC = 0x16,
     ZE_STRUCTURE_TYPE_MODULE_DESC = 0x1b,
     ZE_STRUCTURE_TYPE_KERNEL_DESC = 0x1d,
+    ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES = 0x1e,
     ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES = 0x10008,
 } ze_structure_type_t;
 
 typedef enum {
+    ZES_STRUCTURE_TYPE_FREQ_PROPERTIES = 0x9,
     ZES_STRUCTURE_TYPE_MEM_PROPERTIES = 0xb,
+    ZES_STRUCTURE_TYPE_TEMP_PROPERTIES = 0x14,
+    ZES_STRUCTURE_TYPE_FREQ_STATE = 0x1b,
     ZES_STRUCTURE_TYPE_MEM_STATE = 0x1e,
 } zes_structure_type_t;
 
@@ -183,6 +189,63 @@ typedef struct {
 typedef struct {
     uint32_t stype;
     void *pNext;
+    uint32_t type;
+    uint8_t onSubdevice;
+    uint32_t subdeviceId;
+    double maxTemperature;
+    uint8_t isCriticalTempSupported;
+    uint8_t isThreshold1Supported;
+    uint8_t isThreshold2Supported;
+} zes_temp_properties_t;
+
+typedef struct {
+    uint32_t stype;
+    void *pNext;
+    uint32_t type;
+    uint8_t onSubdevice;
+    uint32_t subdeviceId;
+    uint8_t canControl;
+    uint8_t isThrottleEventSupported;
+    double min;
+    double max;
+} zes_freq_properties_t;
+
+typedef struct {
+    uint32_t stype;
+    void *pNext;
+    double currentVoltage;
+    double request;
+    double tdp;
+    double efficient;
+    double actual;
+    uint32_t throttleReasons;
+} zes_freq_state_t;
+
+typedef struct {
+    uint8_t kid[16];
+    uint8_t mid[16];
+} ze_kernel_uuid_t;
+
+typedef struct {
+    uint32_t stype;
+    void *pNext;
+    uint32_t numKernelArgs;
+    uint32_t requiredGroupSizeX;
+    uint32_t requiredGroupSizeY;
+    uint32_t requiredGroupSizeZ;
+    uint32_t requiredNumSubGroups;
+    uint32_t requiredSubgroupSize;
+    uint32_t maxSubgroupSize;
+    uint32_t maxNumSubgroups;
+    uint32_t localMemSize;
+    uint32_t privateMemSize;
+    uint32_t spillMemSize;
+    ze_kernel_uuid_t uuid;
+} ze_kernel_properties_t;
+
+typedef struct {
+    uint32_t stype;
+    void *pNext;
     uint32_t flags;
 } ze_context_desc_t;
 
@@ -289,6 +352,12 @@ uint32_t zeDevicePciGetPropertiesExt(ze_device_handle_t hDevice, ze_pci_ext_prop
 uint32_t zesDeviceEnumMemoryModules(zes_device_handle_t hDevice, uint32_t *pCount, zes_mem_handle_t *phMemory);
 uint32_t zesMemoryGetProperties(zes_mem_handle_t hMemory, zes_mem_properties_t *pProperties);
 uint32_t zesMemoryGetState(zes_mem_handle_t hMemory, zes_mem_state_t *pState);
+uint32_t zesDeviceEnumTemperatureSensors(zes_device_handle_t hDevice, uint32_t *pCount, zes_temp_handle_t *phTemperature);
+uint32_t zesTemperatureGetProperties(zes_temp_handle_t hTemperature, zes_temp_properties_t *pProperties);
+uint32_t zesTemperatureGetState(zes_temp_handle_t hTemperature, double *pTemperature);
+uint32_t zesDeviceEnumFrequencyDomains(zes_device_handle_t hDevice, uint32_t *pCount, zes_freq_handle_t *phFrequency);
+uint32_t zesFrequencyGetProperties(zes_freq_handle_t hFrequency, zes_freq_properties_t *pProperties);
+uint32_t zesFrequencyGetState(zes_freq_handle_t hFrequency, zes_freq_state_t *pState);
 uint32_t zeContextCreate(ze_driver_handle_t hDriver, ze_context_desc_t *desc, ze_context_handle_t *phContext);
 uint32_t zeContextDestroy(ze_context_handle_t hContext);
 uint32_t zeCommandQueueCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
@@ -336,6 +405,7 @@ uint32_t zeModuleBuildLogGetString(ze_module_build_log_handle_t hModuleBuildLog,
 uint32_t zeModuleBuildLogDestroy(ze_module_build_log_handle_t hModuleBuildLog);
 uint32_t zeKernelCreate(ze_module_handle_t hModule, ze_kernel_desc_t *desc, ze_kernel_handle_t *phKernel);
 uint32_t zeKernelDestroy(ze_kernel_handle_t hKernel);
+uint32_t zeKernelGetProperties(ze_kernel_handle_t hKernel, ze_kernel_properties_t *pKernelProperties);
 uint32_t zeKernelSetGroupSize(ze_kernel_handle_t hKernel, uint32_t groupSizeX, uint32_t groupSizeY,
     uint32_t groupSizeZ);
 uint32_t zeKernelSetArgumentValue(ze_kernel_handle_t hKernel, uint32_t argIndex, size_t argSize, void *pArgValue);

@@ -113,7 +113,7 @@ def describe(driver: Handle, card: Handle, device: Handle, index: int) -> LevelZ
         transfer=TransferMode.UNIFIED if integrated else TransferMode.EXPLICIT_COPY,
         physical_id=physical_id(card),
         kernels=DELTA_KERNELS | ROTATED_KERNELS | {"top_k"},
-        features=frozenset({"timings", "tunings"}),
+        features=frozenset({"timings", "tunings", "sensors", "kernel-resources"}),
         batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType(_extra(device, about, compute)),
     )
@@ -164,19 +164,3 @@ def physical_id(card: Handle) -> str:
     except (GpuError, AttributeError):  # an old driver, an old loader
         return ""
     return pci_address(**address)
-
-
-def free_memory(found: LevelZeroGpu) -> int:
-    """Return the free bytes of the memory modules of a GPU or of a tile, by sysman; -1 if the driver does not report
-    them."""
-
-    def on_tile(module: Handle) -> bool:
-        place = given("zesMemoryGetProperties", module)
-        return bool(place["onSubdevice"] and place["subdeviceId"] == found.tile)
-
-    try:
-        modules = listed("zesDeviceEnumMemoryModules", found.card)
-        own = [module for module in modules if found.tile < 0 or on_tile(module)]
-        return sum(given("zesMemoryGetState", module)["free"] for module in own) if own else -1
-    except (GpuError, AttributeError):
-        return -1

@@ -11,9 +11,10 @@ from bitnet_hal.plugin import Constants, Handle, KernelSpec, LaunchRecording, Me
 
 from bitnet_levelzero.api import call, given, load
 from bitnet_levelzero.compile import Compiler
-from bitnet_levelzero.describe import ALIGNMENT, LevelZeroGpu, free_memory
+from bitnet_levelzero.describe import ALIGNMENT, LevelZeroGpu
 from bitnet_levelzero.memory import GRANULE, Context, LevelZeroBuffer, allocated
 from bitnet_levelzero.recording import LevelZeroKernel, QueuedDevice
+from bitnet_levelzero.sysman import free_memory, sensors
 from bitnet_levelzero.tuning import TUNINGS, candidate_tunings, program_name
 
 SLOTS = 3
@@ -81,6 +82,17 @@ class LevelZeroDevice(TuningMixin, QueuedDevice):
         self._wait()
         self._context.destroy("Kernel", kernel.handle)
         self._context.destroy("Module", kernel.module)
+
+    def _sensors(self) -> dict[str, float]:
+        return sensors(self._found)
+
+    def _kernel_resources(self, kernel: LevelZeroKernel) -> dict[str, float]:
+        about = given("zeKernelGetProperties", kernel.handle)
+        return {
+            "private_bytes": about["privateMemSize"] + about["spillMemSize"],
+            "shared_bytes": about["localMemSize"],
+            "subgroup": about["requiredSubgroupSize"] or about["maxSubgroupSize"],
+        }
 
     def _timings(self, recording: LaunchRecording[LevelZeroBuffer, LevelZeroKernel]) -> list[float]:
         """Time each launch by the device's clock, with an event per launch."""

@@ -171,6 +171,36 @@ CALL memory_state(zes_mem_handle_t handle, zes_mem_state_t *state) {
     return OK;
 }
 
+// Temperatures of the GPU and of its memory, and a clock of the GPU; that of the memory is unknown. Handles are their numbers.
+CALL sensors(zes_device_handle_t handle, uint32_t *count, void **made) {
+    if (!asked("DRIVER_SENSORS")) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    for (uint32_t i = 0; made && i < *count; ++i) made[i] = (void *)(uintptr_t)(1 + i);
+    *count = 2;
+    return OK;
+}
+CALL temperature_sensors(zes_device_handle_t handle, uint32_t *count, zes_temp_handle_t *made) {
+    return sensors(handle, count, (void **)made);
+}
+CALL frequency_domains(zes_device_handle_t handle, uint32_t *count, zes_freq_handle_t *made) {
+    return sensors(handle, count, (void **)made);
+}
+CALL temperature_kind(zes_temp_handle_t handle, zes_temp_properties_t *p) {
+    p->type = (uintptr_t)handle == 1 ? ZES_TEMP_SENSORS_GPU : ZES_TEMP_SENSORS_MEMORY;
+    return OK;
+}
+CALL temperature(zes_temp_handle_t handle, double *celsius) {
+    *celsius = (uintptr_t)handle == 1 ? 61 : 75;
+    return OK;
+}
+CALL frequency_kind(zes_freq_handle_t handle, zes_freq_properties_t *p) {
+    p->type = (uintptr_t)handle == 1 ? ZES_FREQ_DOMAIN_GPU : ZES_FREQ_DOMAIN_MEMORY;
+    return OK;
+}
+CALL frequency(zes_freq_handle_t handle, zes_freq_state_t *state) {
+    state->actual = (uintptr_t)handle == 1 ? 2050 : -1;
+    return OK;
+}
+
 TABLE(Global, ze_global_dditable_t, .pfnInit = init)
 TABLE(Driver, ze_driver_dditable_t, .pfnGet = driver_get, .pfnGetApiVersion = driver_version,
       .pfnGetProperties = driver_properties, .pfnGetExtensionProperties = driver_extensions,
@@ -182,5 +212,8 @@ TABLE(Device, ze_device_dditable_t, .pfnGet = device_get, .pfnGetSubDevices = de
       .pfnPciGetPropertiesExt = device_pci)
 TABLE(Context, ze_context_dditable_t, .pfnCreate = context_create, .pfnDestroy = context_destroy,
       .pfnGetStatus = context_status)
-TABLE_OF(zes, Device, zes_device_dditable_t, .pfnEnumMemoryModules = memory_modules)
+TABLE_OF(zes, Device, zes_device_dditable_t, .pfnEnumMemoryModules = memory_modules,
+         .pfnEnumTemperatureSensors = temperature_sensors, .pfnEnumFrequencyDomains = frequency_domains)
+TABLE_OF(zes, Temperature, zes_temperature_dditable_t, .pfnGetProperties = temperature_kind, .pfnGetState = temperature)
+TABLE_OF(zes, Frequency, zes_frequency_dditable_t, .pfnGetProperties = frequency_kind, .pfnGetState = frequency)
 TABLE_OF(zes, Memory, zes_memory_dditable_t, .pfnGetProperties = memory_module, .pfnGetState = memory_state)

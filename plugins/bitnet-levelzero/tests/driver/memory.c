@@ -133,6 +133,14 @@ CALL kernel_group(ze_kernel_handle_t handle, uint32_t x, uint32_t y, uint32_t z)
     one->group[2] = z;
     return OK;
 }
+CALL kernel_properties(ze_kernel_handle_t handle, ze_kernel_properties_t *p) {
+    p->requiredSubgroupSize = 0;
+    p->maxSubgroupSize = 16;
+    p->localMemSize = 1024;
+    p->privateMemSize = 64;
+    p->spillMemSize = 32;
+    return OK;
+}
 CALL kernel_argument(ze_kernel_handle_t handle, uint32_t index, size_t size, const void *value) {
     kernel *one = (kernel *)handle;
     void *pointer;
@@ -149,7 +157,7 @@ CALL kernel_argument(ze_kernel_handle_t handle, uint32_t index, size_t size, con
 }
 
 TABLE(Kernel, ze_kernel_dditable_t, .pfnCreate = kernel_create, .pfnDestroy = kernel_destroy,
-      .pfnSetGroupSize = kernel_group, .pfnSetArgumentValue = kernel_argument)
+      .pfnGetProperties = kernel_properties, .pfnSetGroupSize = kernel_group, .pfnSetArgumentValue = kernel_argument)
 TABLE(Mem, ze_mem_dditable_t, .pfnAllocShared = memory_shared, .pfnAllocDevice = memory_device,
       .pfnAllocHost = memory_host, .pfnFree = memory_free)
 TABLE(Module, ze_module_dditable_t, .pfnCreate = module_create, .pfnDestroy = module_destroy,
