@@ -32,16 +32,20 @@ _MAX_SHARED = 1 << 30
 _MIN_BLOCKS = 8
 """Least blocks of a cache without a given size: a lack of memory is then reported when the cache is allocated."""
 
+_MORE_CHECKPOINTS = 16
+"""Number of state checkpoints beside one for each concurrent request: for earlier turns and along long prompts."""
+
 _MIN_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is gained by more rows
 
 
 def concurrency(
     options: EngineOptions, source: ModelSource, device: Device, sequences: int, chunk: int
 ) -> tuple[int, int]:
-    """Return the number of concurrent requests, from 1 to `sequences`, and of state checkpoints, at most as many.
+    """Return the number of concurrent requests, from 1 to `sequences`, and of state checkpoints.
 
-    The states of delta nets take at most half of the cache's memory, and fit the device's largest buffer. Raises
-    UsageError if the device cannot bind one state.
+    The states of delta nets take at most half of the cache's memory, and fit the device's largest buffer. A request
+    counts as three of them, its own and two checkpoints, and there are at most _MORE_CHECKPOINTS more checkpoints than
+    requests. Raises UsageError if the device cannot bind one state.
     """
     config = source.config
     if config.delta is None:
@@ -54,10 +58,10 @@ def concurrency(
             f"a delta net's state of one request takes {largest:,} bytes, more than {device.info.request} can bind"
         )
     fit = min([budget // 2 // config.state_bytes, *(limit // largest for limit in _limits(device.info))])
-    requests = min(sequences, max((fit + 1) // 2, 1))
+    requests = min(sequences, max(fit // 3, 1))
     if requests < sequences:
         log.info("states of delta nets take %d bytes a request: %d concurrent requests", config.state_bytes, requests)
-    return requests, min(max(fit - requests, 0), requests)
+    return requests, min(max(fit - requests, 0), requests + _MORE_CHECKPOINTS)
 
 
 def cache_blocks(

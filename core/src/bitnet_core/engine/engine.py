@@ -23,6 +23,7 @@ from bitnet_core.engine.capacity import concurrency, widest_chunk
 from bitnet_core.engine.embedding import groups, pooled
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache
+from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.recovery import OomRecovery
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
 from bitnet_core.engine.run.batch import ScheduledTokens
@@ -284,6 +285,12 @@ class Engine:
         """Return hash and number of every full block of the cache; the caller must hold `lock`."""
         self._ready()
         return self.block_pool.cached
+
+    @property
+    def state_checkpoints(self) -> StateCheckpoints:
+        """The state checkpoints of delta nets; the caller must hold `lock`."""
+        self._ready()
+        return self.scheduler.checkpoints
 
     def recordings(self) -> dict[str, RecordedLaunches]:
         """Return the recorded steps by name, for profiling an engine without requests."""

@@ -101,11 +101,18 @@ class KVCache:
         inputs, heads = net.state_sizes
         return self._alloc(4 * rows * inputs), self._alloc(4 * rows * heads)
 
-    def copy_states(self, source: int, target: int) -> None:
-        """Copy the states of all delta nets from one row to another."""
+    def states_of(self, row: int) -> list[View]:
+        """Return the views of the states of all delta nets in one row."""
+        found = []
         for view in (view for pair in self.states for view in pair):
             size = view.nbytes // (self.sequences + self.checkpoints)
-            self._device.copy(view.part(source * size, size), view.part(target * size, size))
+            found.append(view.part(row * size, size))
+        return found
+
+    def copy_states(self, source: int, target: int) -> None:
+        """Copy the states of all delta nets from one row to another."""
+        for one, other in zip(self.states_of(source), self.states_of(target), strict=True):
+            self._device.copy(one, other)
 
     def _alloc(self, nbytes: int) -> View:
         buffer = self._pool.alloc(nbytes)
