@@ -101,6 +101,7 @@ class ModelConfig:
     vocab_tokens: int = 0  # tokens that exist: higher ids are never sampled; 0 = all of vocab
     rope_dim: int = 0  # leading elements of a head that are rotated, as pairs (j, j + rope_dim/2); 0 = all of them
     delta: DeltaNet | None = None
+    prediction_head: bool = False  # a head for multi-token prediction can be read (formats.names.prediction_matrices)
     hadamard: int = 0  # columns of a block of the Hadamard rotation of ternary matrices' inputs; 0 = none
 
     @property
