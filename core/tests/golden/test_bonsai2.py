@@ -251,11 +251,6 @@ def test_a_step_that_failed_is_no_part_of_the_text(
     engine.close()
 
 
-def test_what_would_have_to_go_back_is_refused(source: ModelSource) -> None:
-    with pytest.raises(UsageError, match="cannot be rolled back"):
-        Engine(source, NumpyDevice(), EngineOptions(speculate="lookup"))
-
-
 def test_a_device_without_the_kernels_is_refused_by_name(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(numpy_info(), kernels=frozenset({"top_k"}))
     monkeypatch.setattr("bitnet_hal.reference.describe.numpy_info", lambda: bare)

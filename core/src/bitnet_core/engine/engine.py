@@ -101,8 +101,8 @@ class Engine:
         self._moved = 0
         self._freed = False
         self.speculation = Speculation(self.options, self.config, draft_model)
-        self.speculation.check(device.info)
         self._use(device)
+        self.speculation.check(device.info)
         self._guarded(self._ready)
         self.speculation.load()
         self._speculate()
@@ -269,8 +269,9 @@ class Engine:
         return plan_memory(
             self.source,
             kv_cache=self.worker.cache_bytes,
-            sequences=max(self.sequences, self.worker.verify_rows),
+            sequences=self.sequences,
             chunk=self.scheduler.chunk,
+            verify_rows=self.worker.verify_rows,
         )
 
     def cache(self) -> KVCache:
@@ -311,11 +312,11 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
-        self.sequences, checkpoints = concurrency(
-            self.options, self.source, device, self.sequences, self.scheduler.chunk
-        )
+        room = concurrency(self.options, self.source, device, self.sequences, self.scheduler.chunk)
+        self.sequences = room.requests
+        self.speculation.spares = room.spares
         self.scheduler.speculative.use(None, 0)
-        self.worker = Worker(self.source, device, self.options, self.scheduler, self.sequences, checkpoints)
+        self.worker = Worker(self.source, device, self.options, self.scheduler, room)
 
     def _limit_rows(self) -> None:
         """Limit steps to the rows that the device keeps batch-invariant."""
@@ -449,4 +450,5 @@ class Engine:
         self.sequences = max(self.sequences // 2, 1)
         self.worker.sequences = self.sequences
         self.worker.checkpoints = self.worker.checkpoints // 2
+        self.worker.spares = min(self.worker.spares, self.sequences)
         return True

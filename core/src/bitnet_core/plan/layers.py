@@ -18,6 +18,7 @@ from bitnet_hal.launcher import Launch, Launcher
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
+from bitnet_core.plan.kept_inputs import KeptInputs
 from bitnet_core.plan.scratch import HISTORY, Scratch
 
 log = logging.getLogger(__name__)
@@ -62,10 +63,13 @@ class Plan:
         self.activation = RELU2 if config.activation == "relu2" else SILU
         self._optional = launcher.device.info.kernels - self.left_out if fused else frozenset[str]()
 
-    def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
+    def body(
+        self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False, kept: KeptInputs | None = None
+    ) -> list[Launch]:
         """Return the launches that compute the hidden states x[rows, H] from step[rows] and store keys and values.
 
-        decode: no two rows belong to one request.
+        decode: no two rows belong to one request. kept: where to keep the inputs of delta nets, which only a
+        HybridPlan has.
         """
         launches = self._embed(scratch, rows)
         for index, layer in enumerate(self.weights.layers):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -18,8 +18,11 @@ from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.row_masks import RowMasks
+from bitnet_core.engine.run.state_rollback import StateRollback
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
 from bitnet_core.plan.device_weights import DeviceWeights
+from bitnet_core.plan.hybrid import HybridPlan
+from bitnet_core.plan.kept_inputs import KeptInputs
 from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
@@ -29,6 +32,9 @@ _LISTS = (1, 16, 64, SHORTLIST)
 
 _VERIFY = "verify "
 """Beginning of the kind of a recording in which a request may have several rows."""
+
+_REPEAT = "repeat"
+"""Kind of the recording that repeats what delta nets did in a step (HybridPlan.repeat)."""
 
 _KEPT_SHAPES = 4
 """Number of prompt row counts whose launches are kept for reuse."""
@@ -60,12 +66,16 @@ class Runner:
         self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
         rows = max(cache.sequences, verify_rows)
+        self._kept: KeptInputs | None = None
         self._decode = Scratch(device, pool, weights.config, rows, rows)
         try:
             self._decode.upload("index", np.arange(rows, dtype=np.int32))
+            if weights.config.delta and verify_rows:
+                self._kept = KeptInputs(device, pool, weights.config, rows)
         except BaseException:
             self._decode.free()
             raise
+        self._rollback = StateRollback(launcher, self._decode, cache, partial(self._recorded, _REPEAT))
         self._prompt: Scratch | None = None
         self._bodies: OrderedDict[int, list[Launch] | RecordedLaunches] = OrderedDict()
         self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
@@ -147,12 +157,20 @@ class Runner:
         each row, as `logits_requests` (in the order of sample_rows.order_rows) asks."""
         rows = sum(len(span.tokens) for span in scheduled)
         size = rows if rows <= FEW_ROWS else min(ceil_div(rows, FEW_ROWS) * FEW_ROWS, self._decode.rows)
+        if self._kept:
+            self._rollback.save(scheduled, size)
         if self._short(logits_requests):
             k = self._list_length(logits_requests)
             self._replay_uploaded(f"{_VERIFY}top{k}", scheduled, size)
             return self._listed(self._decode, logits_requests, k, self.tokens, size)
         self._replay_uploaded(f"{_VERIFY}logits", scheduled, size)
         return self._top_logits(self._decode, logits_requests, self.tokens)
+
+    def keep_rows(self, rows: Mapping[int, int]) -> None:
+        """Take back, of the last verify_step, what requests keep of rows after their first rows[req_index]: the states
+        of delta nets. Other rows of the cache are overwritten later."""
+        if self._kept:
+            self._rollback.keep(rows)
 
     def _top_logits(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], columns: int) -> list[TopLogits]:
         """Read the requested logits from the device: top-k lists if the device makes them."""
@@ -248,6 +266,8 @@ class Runner:
         self._recordings.clear()
         self.drop_scratch()
         self._decode.free()
+        if self._kept:
+            self._kept.free()
         self.cache.free()
 
     def _prompt_scratch(self, rows: int, chunk: int) -> Scratch:
@@ -290,19 +310,30 @@ class Runner:
 
     def _recorded(self, kind: str, size: int) -> RecordedLaunches:
         """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length; after
-        _VERIFY for a step in which a request may have several rows."""
+        _VERIFY for a step in which a request may have several rows; or _REPEAT."""
         recorded = self._recordings.get((kind, size))
         if recorded is None:
-            choice = kind.removeprefix(_VERIFY)
-            launches = self.plan.body(self._decode, self.cache, size, decode=choice == kind)
-            keep = 0 if choice == "logits" else 1 if choice == "greedy" else int(choice.removeprefix("top"))
-            launches += self.plan.head(self._decode, size, size, keep)
-            if choice == "greedy":
-                launches.append(self.plan.advance(self._decode, self.cache, size))
-            elif keep:
-                launches.append(self.plan.shortlist(self._decode, size, keep))
+            launches = self._repeat(size) if kind == _REPEAT else self._step(kind, size)
             recorded = self._recordings[kind, size] = self.launcher.record(launches)
         return recorded
+
+    def _step(self, kind: str, size: int) -> list[Launch]:
+        choice = kind.removeprefix(_VERIFY)
+        verifies = choice != kind
+        kept = self._kept if verifies else None
+        launches = self.plan.body(self._decode, self.cache, size, decode=not verifies, kept=kept)
+        keep = 0 if choice == "logits" else 1 if choice == "greedy" else int(choice.removeprefix("top"))
+        launches += self.plan.head(self._decode, size, size, keep)
+        if choice == "greedy":
+            launches.append(self.plan.advance(self._decode, self.cache, size))
+        elif keep:
+            launches.append(self.plan.shortlist(self._decode, size, keep))
+        return launches
+
+    def _repeat(self, size: int) -> list[Launch]:
+        assert isinstance(self.plan, HybridPlan)
+        assert self._kept is not None
+        return self.plan.repeat(self._decode, self.cache, size, self._kept)
 
 
 def _same(logits: Logits) -> Logits:

@@ -44,6 +44,11 @@ class Admission:
         self.checkpoints = StateCheckpoints(cache, blocks)
         self._free_indices = list(range(cache.sequences - 1, -1, -1))
 
+    @property
+    def spare_states(self) -> int:
+        """Number of requests whose states can be copied for the time of a step."""
+        return self._cache.spares
+
     def detach(self) -> None:
         """Forget the cache: running requests go back to the queue and are recomputed."""
         self._counts["evictions"] += self.blocks.evictions
