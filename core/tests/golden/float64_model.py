@@ -67,16 +67,31 @@ class FloatModel:
 
     def prediction_logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Return the logits f32[T - 1, V] of the prediction head: row t is of tokens t and t + 1."""
-        ids = np.asarray(tokens)
-        hidden = self.hidden(ids)[:-1]
-        embedded = self._embedded(ids[1:])
+        rows = self.prediction_rows(self.hidden(np.asarray(tokens))[:-1], tokens[1:])
+        return self._head(rows).astype(np.float32)
+
+    def draft(self, tokens: Sequence[int], count: int) -> list[int]:
+        """Return the tokens that the prediction head drafts after all tokens, of which the trunk lacks the last."""
+        hidden = self.hidden(np.asarray(tokens[:-1]))
+        following = list(tokens[1:])
+        for _ in range(count):
+            last = self.prediction_rows(hidden, following)[-1:]
+            following.append(int(self._head(last).argmax()))
+            hidden = np.concatenate([hidden, last])
+        return following[-count:]
+
+    def _head(self, rows: Array) -> Array:
+        parts = [self._turned(rows) @ part.T for part in self._table("output")]
+        return np.concatenate(parts, axis=1)
+
+    def prediction_rows(self, hidden: Array, following: Sequence[int]) -> Array:
+        """Return the rows f64[T, H] of the prediction head, normed, from the trunk's and the token after each."""
+        embedded = self._embedded(np.asarray(following))
         pair = np.concatenate([self._normed(embedded, "nextn.enorm"), self._normed(hidden, "nextn.hnorm")], axis=1)
         x = self._product(pair, "nextn.eh_proj")
         x = x + self._attention("nextn.", self._normed(x, "nextn.attn_norm"), self._angles(len(hidden)))
         x = x + self._feed_forward("nextn.", self._normed(x, "nextn.ffn_norm"))
-        rows = self._normed(x, "nextn.shared_head_norm" if self.source.has("nextn.shared_head_norm") else "output_norm")
-        parts = [self._turned(rows) @ part.T for part in self._table("output")]
-        return np.concatenate(parts, axis=1).astype(np.float32)
+        return self._normed(x, "nextn.shared_head_norm" if self.source.has("nextn.shared_head_norm") else "output_norm")
 
     def hidden(self, tokens: npt.NDArray[np.int64]) -> Array:
         """Return the final hidden rows f64[T, H], normed."""

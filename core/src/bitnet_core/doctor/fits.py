@@ -38,7 +38,8 @@ def _fit(source: ModelSource, device: Device) -> Finding:
 
     A device that works in host memory uses the weights of the mapped file, so they count little.
     """
-    info, options, config = device.info, EngineOptions(), source.config
+    info, options = device.info, EngineOptions()
+    config = options.config_of(source.config)
     chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
     room = concurrency(options, source, device, options.max_sequences, chunk)
     rows = verify_rows(options, config, info, room.requests, chunk)

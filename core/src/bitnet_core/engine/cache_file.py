@@ -91,7 +91,7 @@ def _views(engine: Engine, block: int) -> Iterator[View]:
 
 
 def _size(engine: Engine) -> int:
-    return 2 * engine.config.attention_layers * block_bytes(engine.config, engine.options.kv_dtype)
+    return 2 * engine.config.cached_layers * block_bytes(engine.config, engine.options.kv_dtype)
 
 
 def _body_size(engine: Engine, blocks: int, states: int) -> int:

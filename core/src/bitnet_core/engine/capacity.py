@@ -63,11 +63,12 @@ def concurrency(options: EngineOptions, source: ModelSource, device: Device, seq
     of them, its own and two checkpoints, or as four with speculation; there are at most _MORE_CHECKPOINTS more
     checkpoints than requests and at most _MOST_SPARES spares. Raises UsageError if the device cannot bind one state.
     """
-    config = source.config
+    config = options.config_of(source.config)
     if config.delta is None:
         return Concurrency(sequences)
     rows = verify_rows(options, config, device.info, sequences, chunk)
-    taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk, verify_rows=rows).total
+    head = config.prediction_head
+    taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk, verify_rows=rows, prediction=head).total
     budget = free_share(device, taken) if options.kv_cache_bytes is None else options.kv_cache_bytes
     largest = 4 * max(config.delta.state_sizes)
     if any(limit < largest for limit in _limits(device.info)):

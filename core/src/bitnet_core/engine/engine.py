@@ -104,7 +104,7 @@ class Engine:
         self._use(device)
         self.speculation.check(device.info)
         self._guarded(self._ready)
-        self.speculation.load()
+        self.speculation.load(lambda: self.worker.runner())
         self._speculate()
 
     @property
@@ -272,6 +272,7 @@ class Engine:
             sequences=self.sequences,
             chunk=self.scheduler.chunk,
             verify_rows=self.worker.verify_rows,
+            prediction=self.config.prediction_head,
         )
 
     def cache(self) -> KVCache:

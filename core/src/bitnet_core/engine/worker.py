@@ -57,7 +57,14 @@ class Worker:
         self.launcher = Launcher(device, measured)
         self.pool = MemoryPool(device, options.pool)
         rows = verify_rows(options, self.config, device.info, room.requests, scheduler.chunk)
-        plan = plan_memory(source, kv_cache=0, sequences=room.requests, chunk=scheduler.chunk, verify_rows=rows)
+        plan = plan_memory(
+            source,
+            kv_cache=0,
+            sequences=room.requests,
+            chunk=scheduler.chunk,
+            verify_rows=rows,
+            prediction=self.config.prediction_head,
+        )
         share = free_share(device, plan.total)
         self.blocks = cache_blocks(options, self.config, device.info, room.requests, share, room.more_states)
         self.block_pool = BlockPool(0)
@@ -89,7 +96,8 @@ class Worker:
         """Load the weights if needed. Raises UnsupportedError if the device lacks kernels for this architecture."""
         if self._weights is None:
             self._check_kernels()
-            weights = upload(self.source, self.device, self._scheduler.context, progress)
+            prediction = self.config.prediction_head
+            weights = upload(self.source, self.device, self._scheduler.context, progress, prediction=prediction)
             weights.config = self.config
             try:
                 add_lm_head_int8(weights, self.launcher, self._lm_head_int8())
@@ -138,6 +146,7 @@ class Worker:
                     self.options.kv_dtype,
                     fused=not self.options.deterministic,
                     verify_rows=self.verify_rows,
+                    chunk=self._scheduler.chunk,
                 )
             except BaseException:
                 cache.free()

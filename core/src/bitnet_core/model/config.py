@@ -134,6 +134,11 @@ class ModelConfig:
         return sum(not self.is_delta(layer) for layer in range(self.n_layers))
 
     @property
+    def cached_layers(self) -> int:
+        """The number of layers with keys and values in the cache, the prediction head's included."""
+        return self.attention_layers + self.prediction_head
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of the delta nets' state for one request, independent of its length."""
         return 4 * (self.n_layers - self.attention_layers) * sum(self.delta.state_sizes) if self.delta else 0

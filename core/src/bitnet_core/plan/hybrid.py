@@ -26,7 +26,8 @@ def needed_kernels(config: ModelConfig) -> frozenset[str]:
     """Return the optional kernels that a device must have to run the model."""
     if config.delta is None:
         return frozenset()
-    return DELTA_KERNELS if config.hadamard else DELTA_KERNELS - _OF_ROTATED
+    own = frozenset({"glu"}) if config.prediction_head else frozenset[str]()
+    return DELTA_KERNELS if config.hadamard else DELTA_KERNELS - _OF_ROTATED | own
 
 
 class HybridPlan(Plan):
@@ -67,21 +68,30 @@ class HybridPlan(Plan):
 
     def head(self, scratch: Scratch, rows: int, wanted: int, keep: int = 0) -> list[Launch]:
         """Return the launches of the head, as Plan.head."""
-        head = self.weights.head
         normed = scratch.view("normed", wanted)
         norm = self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
+        return [norm, *self.logits(scratch, wanted)]
+
+    def logits(self, scratch: Scratch, wanted: int) -> list[Launch]:
+        """Return the launches that compute the logits of the normed rows."""
+        head = self.weights.head
+        normed = scratch.view("normed", wanted)
+        logits = scratch.view("logits", wanted)
         if isinstance(head, Linear):
-            logits = scratch.view("logits", wanted)
             quantize = self._quantize(scratch, wanted, normed, head)
-            return [norm, *quantize, *self._matmul(scratch, wanted, head, logits, self.config.vocab)]
+            return [*quantize, *self._matmul(scratch, wanted, head, logits, self.config.vocab)]
         turned, launches = self._turned(scratch, wanted, normed)
-        return [norm, *launches, *self._dense(head, wanted, turned, scratch.view("logits", wanted))]
+        return [*launches, *self.dense(head, wanted, turned, logits)]
 
     def _embed(self, scratch: Scratch, rows: int) -> list[Launch]:
+        return self.embed_to(scratch, rows, scratch.view("x", rows))
+
+    def embed_to(self, scratch: Scratch, rows: int, x: View) -> list[Launch]:
+        """Return the launches that compute the embeddings x[rows, H] of the tokens in step[rows]."""
         if not self.config.hadamard:
-            return super()._embed(scratch, rows)
+            return self._embedded(scratch, rows, x)
         z = scratch.view("plain", rows, 4 * self.config.hidden)
-        return [*self._embedded(scratch, rows, z), self._hadamard(rows, z, scratch.view("x", rows), inverse=1)]
+        return [*self._embedded(scratch, rows, z), self._hadamard(rows, z, x, inverse=1)]
 
     def _input(
         self, scratch: Scratch, rows: int, layer: LayerWeights, inputs: tuple[View, View] | None = None
@@ -97,7 +107,7 @@ class HybridPlan(Plan):
         launches = self._normed(scratch, rows, layer.attn_norm, qkv, keep=layer.delta is not None)
         if layer.delta:  # before the larger product, whose weights are on their way meanwhile
             plain = scratch.view("plain", rows, 4 * self.config.hidden)
-            launches += self._dense(layer.delta.gates, rows, plain, gates_view)
+            launches += self.dense(layer.delta.gates, rows, plain, gates_view)
         if rows == 1 < scratch.rows and layer.inputs and not inputs:  # scratch for two rows holds both results
             both = scratch.view("qkv", 1, 4 * (qkv.outs + gate.outs))
             launches += self._matmul(scratch, 1, layer.inputs, both, layer.inputs.outs)
@@ -157,7 +167,7 @@ class HybridPlan(Plan):
             views = (*source, *caches, cache.tables, heads)
             if fused := self._fused("rope_attention", params, views, self._rotated()):
                 return [fused]
-        return self._attend(scratch, cache, rows, layer, qkv, caches, heads)
+        return self.attend(scratch, cache, rows, layer, qkv, caches, heads)
 
     def _recurrence(
         self, scratch: Scratch, rows: int, own: DeltaWeights, states: tuple[View, View], qkv: View, gates: View

@@ -19,7 +19,7 @@ def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
 
 def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, states: int) -> int:
     """Return the bytes of a cache without its block tables. states: number of delta net states."""
-    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + states * config.state_bytes
+    return 2 * config.cached_layers * blocks * block_bytes(config, kv_dtype) + states * config.state_bytes
 
 
 class KVCache:
@@ -48,7 +48,7 @@ class KVCache:
         self._state_rows = sequences + checkpoints + spares
         self.max_blocks = ceil_div(context, KV_BLOCK)
         size = blocks * block_bytes(config, kv_dtype)
-        layers = config.attention_layers
+        layers = config.cached_layers
         self.nbytes = cache_bytes(config, kv_dtype, blocks, self._state_rows)
         self._buffers: list[Buffer] = []
         net = config.delta
@@ -58,7 +58,9 @@ class KVCache:
         try:
             self.keys = tuple(self._alloc(size) for _ in range(layers))
             self.values = tuple(self._alloc(size) for _ in range(layers))
-            self.states = tuple(self._states(net) for _ in range(config.n_layers - layers)) if net else ()
+            self.states = (
+                tuple(self._states(net) for _ in range(config.n_layers - config.attention_layers)) if net else ()
+            )
             self.tables = self._alloc(self._rows.nbytes)
             device.upload(self.tables, self._rows.data.cast("B"))
         except BaseException:

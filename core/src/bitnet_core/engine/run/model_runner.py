@@ -17,6 +17,7 @@ from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
+from bitnet_core.engine.run.prediction_head import Placed, PredictionHead
 from bitnet_core.engine.run.row_masks import RowMasks
 from bitnet_core.engine.run.state_rollback import StateRollback
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
@@ -25,6 +26,7 @@ from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.kept_inputs import KeptInputs
 from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.prediction import PredictionPlan
 from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
 
 _LISTS = (1, 16, 64, SHORTLIST)
@@ -42,7 +44,7 @@ _KEPT_SHAPES = 4
 
 class Runner:
     """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan. verify_rows:
-    largest number of rows of `verify_step`."""
+    largest number of rows of `verify_step`. chunk: as in PredictionHead."""
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Runner:
         *,
         fused: bool = True,
         verify_rows: int = 0,
+        chunk: int = 0,
     ) -> None:
         self.device = device
         self.launcher = launcher
@@ -81,6 +84,16 @@ class Runner:
         self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
         self.multi_step = MultiStepDecoder(device, launcher, self._decode, cache, partial(self._recorded, "greedy"))
         self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
+        self._verified: list[ScheduledTokens] = []
+        self._prediction: PredictionHead | None = None
+        if weights.prediction:
+            assert isinstance(self.plan, HybridPlan)
+            try:
+                own = PredictionPlan(self.plan, weights.prediction)
+                self._prediction = PredictionHead(device, launcher, pool, own, cache, chunk)
+            except BaseException:
+                self._decode.free()
+                raise
 
     def forward(
         self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int
@@ -103,6 +116,7 @@ class Runner:
         as `logits_requests` (in the order of sample_rows.order_rows) asks. columns: number of logits of a full row
         (default: those of tokens that exist). Each TopLogits is valid until the next one."""
         scratch, rows = self._run_prompt(scheduled, chunk)
+        self._follow(scratch, rows, scheduled)
         return self._heads(scratch, rows, wanted, logits_requests, columns or self.tokens)
 
     def hidden_step(
@@ -142,12 +156,14 @@ class Runner:
     def decode_step(self, rows: Sequence[ScheduledTokens], logits_requests: Sequence[LogitsRequest]) -> list[TopLogits]:
         """Run one decode step; returns the TopLogits of each row, as `logits_requests` (in the order of
         sample_rows.order_rows) asks."""
+        size = padded_rows(len(rows), self.cache.sequences)
         if self._short(logits_requests):
             k = self._list_length(logits_requests)
-            size = padded_rows(len(rows), self.cache.sequences)
             self._replay_uploaded(f"top{k}", rows, size)
+            self._follow(self._decode, size, rows)
             return self._listed(self._decode, logits_requests, k, self.tokens, size)
-        self._replay_uploaded("logits", rows, padded_rows(len(rows), self.cache.sequences))
+        self._replay_uploaded("logits", rows, size)
+        self._follow(self._decode, size, rows)
         return self._top_logits(self._decode, logits_requests, self.tokens)
 
     def verify_step(
@@ -157,6 +173,7 @@ class Runner:
         each row, as `logits_requests` (in the order of sample_rows.order_rows) asks."""
         rows = sum(len(span.tokens) for span in scheduled)
         size = rows if rows <= FEW_ROWS else min(ceil_div(rows, FEW_ROWS) * FEW_ROWS, self._decode.rows)
+        self._verified = list(scheduled)
         if self._kept:
             self._rollback.save(scheduled, size)
         if self._short(logits_requests):
@@ -168,9 +185,40 @@ class Runner:
 
     def keep_rows(self, rows: Mapping[int, int]) -> None:
         """Take back, of the last verify_step, what requests keep of rows after their first rows[req_index]: the states
-        of delta nets. Other rows of the cache are overwritten later."""
+        of delta nets. Other rows of the cache are overwritten later. Requests without a number have ended."""
         if self._kept:
             self._rollback.keep(rows)
+        placed: list[Placed] = []
+        place = 0
+        for span in self._verified:
+            if kept := rows.get(span.req_index, 0):
+                placed.append((place, span._replace(tokens=span.tokens[:kept])))
+            place += len(span.tokens)
+        if self._prediction and placed:
+            self._prediction.follow(self._decode.view("x", place), placed)
+
+    def draft(self, texts: Mapping[int, Sequence[int]], limits: Mapping[int, int]) -> dict[int, list[int]]:
+        """Return draft tokens of the prediction head, as PredictionHead.draft."""
+        if self._prediction is None:
+            return {}
+        for req_index, tokens in texts.items():
+            at = len(tokens) - 1
+            place = self.multi_step.place(ScheduledTokens(req_index, at, (tokens[at],)))
+            if place is not None:
+                row = ScheduledTokens(req_index, at - 1, (tokens[at - 1],))
+                self._prediction.follow(self._decode.view("x", self._decode.rows), [(place, row)])
+        return self._prediction.draft(texts, limits)
+
+    def _follow(self, scratch: Scratch, rows: int, scheduled: Sequence[ScheduledTokens]) -> None:
+        """Let the prediction head take the hidden rows of a step."""
+        if self._prediction is None:
+            return
+        placed: list[Placed] = []
+        place = 0
+        for span in scheduled:
+            placed.append((place, span))
+            place += len(span.tokens)
+        self._prediction.follow(scratch.view("x", rows), placed)
 
     def _top_logits(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], columns: int) -> list[TopLogits]:
         """Read the requested logits from the device: top-k lists if the device makes them."""
@@ -268,6 +316,8 @@ class Runner:
         self._decode.free()
         if self._kept:
             self._kept.free()
+        if self._prediction:
+            self._prediction.free()
         self.cache.free()
 
     def _prompt_scratch(self, rows: int, chunk: int) -> Scratch:

@@ -10,7 +10,9 @@ from bitnet_hal.device import DeviceInfo
 from bitnet_hal.errors import UsageError
 from bitnet_hal.tuning.query import FEW_ROWS
 
+from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.speculation.drafter import Drafter
+from bitnet_core.engine.speculation.prediction import PredictionDrafter
 from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.engine import EngineOptions
@@ -32,7 +34,7 @@ class Speculation:
     def __init__(
         self, options: EngineOptions, config: ModelConfig, draft_model: Callable[[], Drafter] | None = None
     ) -> None:
-        self.kind = _kind_of(options, draft_model is not None)
+        self.kind = _kind_of(options, config, draft_model is not None)
         self.drafter: Drafter | None = None
         self.off = ""
         self.spares = 0
@@ -47,9 +49,11 @@ class Speculation:
         if reason and self._asked:
             raise UsageError(f"speculation ({self.kind}) is asked for, but {reason}")
 
-    def load(self) -> None:
-        """Create the drafter."""
-        if self.kind != "off":
+    def load(self, runner: Callable[[], Runner]) -> None:
+        """Create the drafter. runner(): returns the runner in use."""
+        if self.kind == "mtp":
+            self.drafter = PredictionDrafter(runner)
+        elif self.kind != "off":
             self.drafter = self._draft_model() if self._draft_model else PromptLookup()
 
     def rows(self, info: DeviceInfo, *, group_scales: bool) -> int:
@@ -88,14 +92,17 @@ class Speculation:
         return reason
 
 
-def _kind_of(options: EngineOptions, has_draft_model: bool) -> Kind:
+def _kind_of(options: EngineOptions, config: ModelConfig, has_draft_model: bool) -> Kind:
     kind = options.speculate
     if has_draft_model and kind not in ("auto", "draft"):
         raise UsageError(f'a draft model is given, but speculate is "{kind}": use auto or draft, or no draft model')
     if kind == "draft" and not has_draft_model:
         raise UsageError('speculate is "draft", but there is no draft model: name one with draft_model (--draft-model)')
-    if kind == "mtp":
-        raise UsageError('speculate is "mtp", but this version reads no MTP heads: use lookup or draft')
+    if kind == "mtp" and not config.prediction_head:
+        raise UsageError(
+            'speculate is "mtp", but the model has no head for multi-token prediction that can be used: use lookup or '
+            "draft"
+        )
     if kind == "auto":
         return "draft" if has_draft_model else "lookup"
     return kind
