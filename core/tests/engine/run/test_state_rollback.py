@@ -73,7 +73,9 @@ def speculating(texts: list[Request], drafts: int, spares: int = 3) -> Engine:
         return {one: count for one in requests if (count := min(drafts, share, most[one]))}
 
     engine.scheduler.speculative.use(Prophet(known), engine.worker.verify_rows)
-    engine.scheduler.speculative.policy.limits = limits  # type: ignore[method-assign, assignment]
+    policy: Any = engine.scheduler.speculative.policy
+    policy.limits = limits
+    policy.until_next = lambda requests, rows: 0
     return engine
 
 

@@ -43,7 +43,7 @@ class StepResults:
             request.finish_reason = "length"
         self._counts["generated_tokens"] += len(accepted)
         self._publish_blocks(request, before)
-        if self._admission.recurrent and request.computed == before + count:  # else the states are of later rows
+        if self._admission.recurrent and request.computed == before + count > before:  # else states are of other rows
             keep_state(self._admission.checkpoints, request)
         if request.finish_reason:
             self._admission.finish(request, request.finish_reason)
