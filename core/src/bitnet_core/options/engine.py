@@ -52,7 +52,7 @@ class EngineOptions:
         None,
         group=MODEL,
         help="Columns that share an activation scale, in models whose activations are scaled in groups: 128 makes "
-        "prompts faster and rounds more coarsely. Default: 32.",
+        "prompts faster and rounds more coarsely. Default: 128 if weights are rotated (Bonsai 2), else 32.",
     )
     context: int | None = option(
         None,

@@ -36,6 +36,8 @@ _KEYS = frozenset({
     *("rope.scaling.type", "full_attention_interval", "ssm.conv_kernel", "ssm.state_size", "ssm.group_count"),
     *("ssm.time_step_rank", "ssm.inner_size", "nextn_predict_layers"),
 })  # fmt: skip
+_ROTATED_GROUP_SIZE = 128
+"""Columns that share an activation scale by default if weights are rotated: the rotation spreads outliers."""
 _MOST_TAPS = 64
 _WIDEST_HEAD = 1024
 _MOST_HEADS = 1 << 12
@@ -60,7 +62,12 @@ def with_delta_nets(path: Path, keys: MetadataReader, metadata: Mapping[str, Any
     if not is_rotated(metadata):
         return config
     rotation = rotation_of(path, metadata, config)
-    return replace(config, hadamard=rotation.block, delta=replace(delta, regrouped=rotation.regrouped))
+    return replace(
+        config,
+        hadamard=rotation.block,
+        delta=replace(delta, regrouped=rotation.regrouped),
+        activation_group_size=_ROTATED_GROUP_SIZE,
+    )
 
 
 def rotation_of(path: Path, metadata: Mapping[str, Any], config: ModelConfig) -> Rotation:
