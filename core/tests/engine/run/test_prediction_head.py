@@ -108,6 +108,27 @@ def test_further_tokens_follow_from_the_heads_own_rows(source: ModelSource, floa
     engine.close()
 
 
+def test_drafts_follow_bursts_too(source: ModelSource) -> None:
+    """The last row of greedy decoding in bursts is taken from the device's step buffer."""
+    engine = make(source, speculate="mtp")
+    engine.scheduler.speculative.use(None, 0)
+    request = engine.add_request([7 * n % 300 for n in range(20)], max_tokens=30)
+    while request.generated_tokens < 12:
+        engine.step()
+    found = engine.runner().draft({request.req_index: request.tokens}, {request.req_index: 3})
+    assert len(found[request.req_index]) == 3
+    engine.close()
+
+
+def test_buffers_are_planned(source: ModelSource) -> None:
+    engine = make(source, speculate="mtp", kv_cache_bytes=3 << 20)
+    said(engine, [list(range(200))], [SamplingParams()], 3)
+    plan = engine.memory_plan()
+    used = engine.memory()["pool_in_use_bytes"]
+    assert 0.7 * (plan.total - plan.weights) < used <= plan.total - plan.weights
+    engine.close()
+
+
 def said(engine: Engine, prompts: list[list[int]], samplings: list[SamplingParams], tokens: int) -> list[Request]:
     pairs = zip(prompts, samplings, strict=True)
     requests = [engine.add_request(prompt, sampling, max_tokens=tokens) for prompt, sampling in pairs]

@@ -188,13 +188,15 @@ class Runner:
         of delta nets. Other rows of the cache are overwritten later. Requests without a number have ended."""
         if self._kept:
             self._rollback.keep(rows)
+        if self._prediction is None:
+            return
         placed: list[Placed] = []
         place = 0
         for span in self._verified:
             if kept := rows.get(span.req_index, 0):
                 placed.append((place, span._replace(tokens=span.tokens[:kept])))
             place += len(span.tokens)
-        if self._prediction and placed:
+        if placed:
             self._prediction.follow(self._decode.view("x", place), placed)
 
     def draft(self, texts: Mapping[int, Sequence[int]], limits: Mapping[int, int]) -> dict[int, list[int]]:
