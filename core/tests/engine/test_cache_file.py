@@ -85,6 +85,8 @@ def _header(data: bytes, **changes: object) -> bytes:
         (lambda data: _header(data, blocks=10**18), "truncated"),
         (lambda data: _header(data, blocks=-1), "damaged"),
         (lambda data: _header(data, blocks=1.5), "damaged"),
+        (lambda data: _header(data, states=-1), "damaged"),
+        (lambda data: _header(data, states=1.5), "damaged"),
         (lambda data: _header(data, model="0" * 64), "another model"),
         (lambda data: _header(data, size=1), "another size"),
     ],

@@ -66,6 +66,10 @@ def test_a_vision_tower_is_named(tmp_path: Path, make_tiny: Make) -> None:
     tower.write(tmp_path / "mmproj-F16.gguf")
     with pytest.raises(ModelError, match="a vision tower"):
         open_model(tmp_path / "mmproj-F16.gguf")
+    (tmp_path / "vision").mkdir()
+    tower.write(tmp_path / "vision" / "mmproj-F16.gguf")
+    with pytest.raises(ModelError, match=r"has no model: mmproj-F16\.gguf is a vision tower"):
+        open_model(tmp_path / "vision")
     findings = open_model(make_tiny().write(tmp_path / "tiny.gguf"), strict=True).findings
     assert "mmproj-F16.gguf" in next(f.message for f in findings if f.code == "vision-not-supported")
     with pytest.raises(ModelError, match=r"such as .*tiny\.gguf"):

@@ -65,26 +65,60 @@ class FloatModel:
         self.score(tokens, lambda _, part: found.append(part))
         return found[0]
 
+    def prediction_logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Return the logits f32[T - 1, V] of the prediction head: row t is of tokens t and t + 1."""
+        rows = self.prediction_rows(self.hidden(np.asarray(tokens))[:-1], tokens[1:])
+        return self._head(rows).astype(np.float32)
+
+    def draft(self, tokens: Sequence[int], count: int) -> list[int]:
+        """Return the tokens that the prediction head drafts after all tokens, of which the trunk lacks the last."""
+        hidden = self.hidden(np.asarray(tokens[:-1]))
+        following = list(tokens[1:])
+        for _ in range(count):
+            last = self.prediction_rows(hidden, following)[-1:]
+            following.append(int(self._head(last).argmax()))
+            hidden = np.concatenate([hidden, last])
+        return following[-count:]
+
+    def _head(self, rows: Array) -> Array:
+        parts = [self._turned(rows) @ part.T for part in self._table("output")]
+        return np.concatenate(parts, axis=1)
+
+    def prediction_rows(self, hidden: Array, following: Sequence[int]) -> Array:
+        """Return the rows f64[T, H] of the prediction head, normed, from the trunk's and the token after each."""
+        embedded = self._embedded(np.asarray(following))
+        pair = np.concatenate([self._normed(embedded, "nextn.enorm"), self._normed(hidden, "nextn.hnorm")], axis=1)
+        x = self._product(pair, "nextn.eh_proj")
+        x = x + self._attention("nextn.", self._normed(x, "nextn.attn_norm"), self._angles(len(hidden)))
+        x = x + self._feed_forward("nextn.", self._normed(x, "nextn.ffn_norm"))
+        return self._normed(x, "nextn.shared_head_norm" if self.source.has("nextn.shared_head_norm") else "output_norm")
+
     def hidden(self, tokens: npt.NDArray[np.int64]) -> Array:
         """Return the final hidden rows f64[T, H], normed."""
         config = self.config
-        name = factors_name(config, len(tokens))
-        factors = self.source.vector(name) if self.source.has(name) else None
-        angles = rope_table(config, len(tokens), factors).astype(np.float64)
-        x = np.empty((len(tokens), config.hidden))
-        first = 0
-        for part in self._table("token_embd"):
-            here = (tokens >= first) & (tokens < first + len(part))
-            x[here] = part[tokens[here] - first]
-            first += len(part)
-        if config.hadamard:
-            x = self._signed(hadamard(x, config.hadamard))
+        angles = self._angles(len(tokens))
+        x = self._embedded(tokens)
         for index in range(config.n_layers):
             layer = f"blk.{index}."
             h = self._normed(x, layer + "attn_norm")
             x = x + (self._delta_net(layer, h) if config.is_delta(index) else self._attention(layer, h, angles))
             x = x + self._feed_forward(layer, self._normed(x, layer + "ffn_norm"))
         return self._normed(x, "output_norm")
+
+    def _angles(self, positions: int) -> Array:
+        name = factors_name(self.config, positions)
+        factors = self.source.vector(name) if self.source.has(name) else None
+        return rope_table(self.config, positions, factors).astype(np.float64)
+
+    def _embedded(self, tokens: npt.NDArray[np.int64]) -> Array:
+        config = self.config
+        x = np.empty((len(tokens), config.hidden))
+        first = 0
+        for part in self._table("token_embd"):
+            here = (tokens >= first) & (tokens < first + len(part))
+            x[here] = part[tokens[here] - first]
+            first += len(part)
+        return self._signed(hadamard(x, config.hadamard)) if config.hadamard else x
 
     def _attention(self, layer: str, x: Array, angles: Array) -> Array:
         q, k, v = (self._heads(layer, name, x) for name in ("attn_q", "attn_k", "attn_v"))
@@ -162,6 +196,8 @@ class FloatModel:
         return decode_table(weight.data, weight.dtype).astype(np.float64)
 
     def _product(self, x: Array, name: str) -> Array:
+        if name.startswith("nextn."):  # of floats, and not rotated
+            return np.asarray(x @ self._floats(name).T)
         if self.config.projection_norms:
             x = self._normed(x, f"{name}_norm_in")
         x = self._turned(x)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.api import Model
-from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
@@ -62,6 +61,7 @@ def test_what_the_file_says(source: ModelSource) -> None:
     config = source.config
     assert source.format == "GGUF v3, PTQ1_0 + PQ2_0"
     assert (config.arch, config.hadamard, config.rope_dim, config.head_dim) == ("qwen35", 128, 16, 64)
+    assert config.activation_group_size == 128
     assert config.delta is not None
     assert (config.delta.key_heads, config.delta.value_heads, config.delta.regrouped) == (2, 6, True)
     assert [config.is_delta(layer) for layer in range(2)] == [True, False]
@@ -96,6 +96,16 @@ def test_the_engine_stays_near(kv_dtype: str, reference: dict[str, Any], float_m
         found, wanted = both(reference, model.engine.logits), expected(reference)
     assert float_model.divergence(wanted, found).mean() <= 1e-2
     assert (found.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= 0.9
+
+
+@pytest.mark.parametrize("size", [32, 128])
+def test_a_scale_of_128_columns_rounds_no_worse_than_it_may(
+    size: Any, reference: dict[str, Any], float_model: ModuleType
+) -> None:
+    """It is the default because the rotation spreads outliers: less than 1e-3 nats a token, as with 32 columns."""
+    with bitnet_core.load(FILE, "numpy", kv_dtype="f32", activation_group_size=size) as model:
+        found, wanted = both(reference, model.engine.logits), expected(reference)
+    assert float_model.divergence(wanted, found).mean() <= 1e-3
 
 
 @pytest.mark.parametrize("change", [{"hadamard": 0}, {"ternary_tables": False}], ids=["not rotated", "tables of f16"])
@@ -177,7 +187,7 @@ def test_a_prompt_of_whole_blocks_is_one_step_and_what_follows_begins_behind_it(
 
 def test_snapshots_make_room_for_newer_ones(model: Model) -> None:
     prompts_of_two_blocks = [[step * n % 300 for n in range(70)] for step in (7, 11, 13)]
-    with bitnet_core.load(FILE, "numpy", max_sequences=2) as narrow:
+    with bitnet_core.load(FILE, "numpy", max_sequences=1, kv_cache_bytes=6 * model.config.state_bytes) as narrow:
         assert narrow.engine.cache().checkpoints == 2
         for prompt in (*prompts_of_two_blocks, *prompts_of_two_blocks[::-1]):
             narrow.generate(prompt, max_tokens=2, temperature=0)
@@ -197,11 +207,12 @@ def test_more_texts_than_lanes_take_turns(reference: dict[str, Any], model: Mode
 
 
 def test_a_text_that_steps_back_says_the_same(model: Model) -> None:
-    """Two texts of five blocks each in a cache of nine: one steps back, and computes its states again."""
+    """Two texts of five blocks each in a cache of nine: one steps back, and goes on from a checkpoint."""
     long_prompts = [(np.arange(250) * step % 300).tolist() for step in (13, 51)]  # no answer of theirs is a near tie
     alone = [greedy(model, prompt) for prompt in long_prompts]
-    with bitnet_core.load(FILE, "numpy", max_sequences=2, kv_cache_bytes=6 * model.config.state_bytes) as narrow:
-        assert narrow.engine.memory()["cache_blocks"] == 9
+    with bitnet_core.load(FILE, "numpy", max_sequences=2) as narrow:
+        narrow.engine.worker.drop_runner()
+        narrow.engine.worker.blocks = 9
         found = narrow.generate(long_prompts, max_tokens=24, temperature=0)
         assert narrow.engine.figures()["preemptions"] > 0
     assert [one.tokens for one in found] == alone
@@ -212,7 +223,7 @@ def test_states_count_as_cache(source: ModelSource) -> None:
     engine.logits([1, 2, 3])
     cache = engine.cache()
     assert engine.memory()["kv_cache_bytes"] == cache.nbytes
-    assert cache.nbytes == sum(view.nbytes for view in (*cache.keys, *cache.values)) + 6 * source.config.state_bytes
+    assert cache.nbytes == sum(view.nbytes for view in (*cache.keys, *cache.values)) + 22 * source.config.state_bytes
     assert engine.memory_plan().kv_cache == cache.nbytes
     engine.close()
 
@@ -221,7 +232,7 @@ def test_states_take_half_of_the_budget_at_most(source: ModelSource) -> None:
     engine = Engine(
         source, NumpyDevice(), EngineOptions(max_sequences=32, kv_cache_bytes=10 * source.config.state_bytes)
     )
-    assert (engine.sequences, engine.worker.checkpoints) == (3, 2)
+    assert (engine.sequences, engine.worker.checkpoints) == (1, 4)
     assert engine.worker.cache_bytes <= 10 * source.config.state_bytes
     engine.close()
     with pytest.raises(UsageError, match="the states of 1 requests"):
@@ -248,16 +259,6 @@ def test_a_step_that_failed_is_no_part_of_the_text(
     while engine.step():
         pass
     assert tuple(request.generated) == greedy(model, prompt)
-    engine.close()
-
-
-def test_what_would_have_to_go_back_is_refused(source: ModelSource, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be rolled back"):
-        Engine(source, NumpyDevice(), EngineOptions(speculate="lookup"))
-    engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=1))
-    for action in (save_state, load_state):
-        with pytest.raises(UsageError, match="cannot be saved or loaded"):
-            action(engine, tmp_path / "state")
     engine.close()
 
 

@@ -1,4 +1,4 @@
-"""A model with a head for multi-token prediction gives its trunk's logits: those that transformers gives without it."""
+"""A model with a head for multi-token prediction gives its trunk's logits, and the head's: those of transformers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import bitnet_core
 import numpy as np
 import pytest
+from bitnet_core.formats.names import prediction_matrices
 from bitnet_core.formats.open import open_model
 
 BONSAI2 = Path(__file__).parent / "bonsai2"
@@ -21,12 +22,16 @@ def reference() -> dict[str, Any]:
         return dict(archive)
 
 
-def test_the_head_is_skipped_and_reported() -> None:
+def test_the_head_is_read_and_reported() -> None:
     source = open_model(FILE, strict=True)
-    assert [finding.code for finding in source.findings] == ["prediction-head-skipped"]
-    assert (source.config.n_layers, source.format) == (2, "GGUF v3, PQ2_0")
+    config = source.config
+    assert [finding.code for finding in source.findings] == ["prediction-head"]
+    assert (config.n_layers, config.prediction_head, source.format) == (2, True, "GGUF v3, PQ2_0")
     assert not source.has("blk.2.attn_q")
     assert "blk.2.nextn.eh_proj.weight" in [tensor.name for tensor in source.tensors]
+    for name, shape in prediction_matrices(config).items():
+        weight = source.dense(name)
+        assert (weight.dtype, (weight.rows, weight.columns), len(weight.data)) == ("q8_0", shape, shape[0])
     source.close()
 
 
@@ -36,6 +41,13 @@ def test_float_activations_give_the_logits_of_the_trunk(
 ) -> None:
     found = float64_model(open_model(FILE)).logits(reference[f"tokens_{run}"])[int(reference[f"first_{run}"]) :]
     np.testing.assert_allclose(found, reference[f"logits_{run}"], atol=1e-3)
+
+
+@pytest.mark.parametrize("run", ["a", "b"])
+def test_float_activations_give_the_logits_of_the_head(run: str, reference: dict[str, Any], float64_model: Any) -> None:
+    wanted = reference[f"mtp_logits_{run}"]
+    found = float64_model(open_model(FILE)).prediction_logits(reference[f"tokens_{run}"])[-len(wanted) :]
+    np.testing.assert_allclose(found, wanted, atol=1e-3)
 
 
 def test_the_engine_stays_near(reference: dict[str, Any], float_model: ModuleType) -> None:

@@ -4,6 +4,7 @@ same tokens as numpy, and stays near transformers."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import bitnet_core
 import numpy as np
@@ -12,6 +13,7 @@ from bitnet_cpu.describe import usable_paths
 
 GOLDEN = Path(__file__).parents[3] / "core" / "tests" / "golden"
 HYBRID = "bonsai2/rotated-PTQ1_0.gguf"
+HEAD = "bonsai2/rotated-PQ2_0-MTP-Q8_0.gguf"
 STEPS = {"qwen3/qwen3-untied/PQ2_0.gguf": 34, "qwen3/qwen3-tied/Q2_0-g64.gguf": 28, HYBRID: 38}
 """Of the tokens of a prompt after which every token of the text is decided by 0.11 or more, with scales of 32 columns
 and of 128: more than most moved int8 codes change."""
@@ -51,3 +53,22 @@ def test_texts_with_delta_nets_in_one_batch_are_what_they_are_alone() -> None:
         alone = [model.generate(prompt, max_tokens=24, temperature=0).tokens for prompt in prompts]
         together = model.generate(prompts, max_tokens=24, temperature=0)
     assert [one.tokens for one in together] == alone
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_draft_tokens_of_the_models_own_head_change_no_text(deterministic: bool) -> None:
+    """Of random weights nearly all are wrong, so the states of the delta nets go back in nearly every step."""
+    prompts = [[38 * n % 300 for n in range(1, length)] for length in (50, 9, 70)]
+    texts = []
+    for kind in ("off", "mtp"):
+        options: Any = {"speculate": kind, "deterministic": deterministic, "max_sequences": 3}
+        with bitnet_core.load(GOLDEN / HEAD, "cpu", **options) as model:
+            policy: Any = model.engine.scheduler.speculative.policy
+            policy.until_next = lambda requests, rows: 0
+            policy.limits = lambda requests, most, rows: {
+                one: limit for one in requests if (limit := min(rows // len(requests) - 1, 3, most[one]))
+            }
+            for some, sampling in ((prompts, {"temperature": 1.0, "seed": 3}), (prompts[:1], {"temperature": 0})):
+                texts += [one.tokens for one in model.generate(some, max_tokens=20, **sampling)]
+            assert (model.engine.figures()["draft_tokens"] > 60) == (kind == "mtp")
+    assert texts[:4] == texts[4:]

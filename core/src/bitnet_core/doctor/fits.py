@@ -10,6 +10,7 @@ from bitnet_hal.errors import GpuError, UsageError
 
 from bitnet_core.engine.capacity import cache_blocks, concurrency, free_share, widest_chunk
 from bitnet_core.engine.kv_cache.cache import cache_bytes
+from bitnet_core.engine.speculation.choice import verify_rows
 from bitnet_core.model.source import Finding, ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.memory import plan_memory
@@ -37,15 +38,17 @@ def _fit(source: ModelSource, device: Device) -> Finding:
 
     A device that works in host memory uses the weights of the mapped file, so they count little.
     """
-    info, options, config = device.info, EngineOptions(), source.config
+    info, options = device.info, EngineOptions()
+    config = options.config_of(source.config)
     chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
-    sequences, checkpoints = concurrency(options, source, device, options.max_sequences, chunk)
-    plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk)
+    room = concurrency(options, source, device, options.max_sequences, chunk)
+    rows = verify_rows(options, config, info, room.requests, chunk)
+    plan = plan_memory(source, kv_cache=0, sequences=room.requests, chunk=chunk, verify_rows=rows)
     try:
-        blocks = cache_blocks(options, config, info, sequences, free_share(device, plan.total), checkpoints)
+        blocks = cache_blocks(options, config, info, room.requests, free_share(device, plan.total), room.more_states)
     except UsageError as error:
         return Finding("warning", "model-fits", f"{info.request}: no, {error}")
-    cache = cache_bytes(config, options.kv_dtype, blocks, sequences + checkpoints)
+    cache = cache_bytes(config, options.kv_dtype, blocks, room.requests + room.more_states)
     free = device.free_memory()
     free = info.total_memory if free < 0 else free
     need = plan.total + cache - (plan.weights if info.transfer is TransferMode.UNIFIED else 0)

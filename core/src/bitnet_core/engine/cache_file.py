@@ -1,8 +1,10 @@
-"""The prompt cache on disk: full blocks of keys and values with the block hashes of their tokens.
+"""The prompt cache on disk: full blocks of keys and values with the block hashes of their tokens, and the state
+checkpoints of delta nets.
 
 Layout: MAGIC, u32 length of the header, the header (JSON), for each block its hash (32 bytes) and then keys and values
-of every layer, and at the end the SHA-256 of everything before it. All of it is validated against the engine before a
-byte is used, because the file is untrusted. The checksum detects damage; a forged file can change cached numbers only.
+of every layer, for each checkpoint the hash of its last block and then the states of every delta net, and at the end
+the SHA-256 of everything before it. All of it is validated against the engine before a byte is used, because the file
+is untrusted. The checksum detects damage; a forged file can change cached numbers only.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ import json
 import stat
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 from bitnet_hal.device import View
-from bitnet_hal.errors import UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.output import new_file
 
@@ -30,15 +32,15 @@ _LONGEST_HEADER = 4096
 
 
 def save_state(engine: Engine, path: Path, *, force: bool = False) -> int:
-    """Write all full blocks of the cache and return their number. Raises UsageError if the file cannot be written or
-    the model has delta nets."""
-    _check_kind(engine)
+    """Write all full blocks of the cache, and all state checkpoints, and return the number of blocks. Raises UsageError
+    if the file cannot be written."""
     with engine.lock:
         blocks = engine.cached_blocks()
-        header = json.dumps(_identity(engine) | {"blocks": len(blocks)}).encode()
+        states = engine.state_checkpoints.cached
+        header = json.dumps(_identity(engine) | {"blocks": len(blocks), "states": len(states)}).encode()
         with new_file(path, [engine.source.path], force=force) as file:
             written = hashlib.sha256()
-            for part in _parts(engine, blocks, MAGIC + struct.pack("<I", len(header)) + header):
+            for part in _parts(engine, blocks, states, MAGIC + struct.pack("<I", len(header)) + header):
                 file.write(part)
                 written.update(part)
             file.write(written.digest())
@@ -46,37 +48,38 @@ def save_state(engine: Engine, path: Path, *, force: bool = False) -> int:
 
 
 def load_state(engine: Engine, path: Path) -> int:
-    """Load blocks of a file into free blocks of the cache and return their number; nothing is evicted. Raises
-    ModelError, without using the file, if it is damaged or belongs to another model or cache layout, and UsageError if
-    the model has delta nets."""
-    _check_kind(engine)
+    """Load blocks and state checkpoints of a file into free ones of the cache, and return the number of blocks; nothing
+    is evicted. Raises ModelError, without using the file, if it is damaged or belongs to another model or cache
+    layout."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never deliver, and everybody would wait for the lock
             raise ModelError(f"{path}: cannot be read: it is not a file")
         with path.open("rb") as file, engine.lock:
-            count = _checked(engine, path, file)
-            file.seek(-_DIGEST - count * (_DIGEST + _size(engine)), 2)
-            return _take(engine, file, count)
+            count, states = _checked(engine, path, file)
+            file.seek(-_DIGEST - _body_size(engine, count, states), 2)
+            taken = _take(engine, file, count)
+            _take_states(engine, file, states)
+            return taken
     except OSError as exc:
         raise ModelError(f"{path}: cannot be read: {exc.strerror or exc}") from exc
 
 
-def _check_kind(engine: Engine) -> None:
-    if engine.config.delta:
-        raise UsageError(
-            "the prompt cache of a model with delta nets cannot be saved or loaded: keys and values cannot be "
-            "reused without the states of the delta nets at the same position, and those are not saved"
-        )
-
-
-def _parts(engine: Engine, blocks: list[tuple[bytes, int]], head: bytes) -> Iterator[bytes]:
+def _parts(
+    engine: Engine, blocks: list[tuple[bytes, int]], states: list[tuple[bytes, int]], head: bytes
+) -> Iterator[bytes]:
     yield head
     for digest, block in blocks:
         yield digest
-        for view in _views(engine, block):
-            data = bytearray(view.nbytes)
-            engine.device.download(view, memoryview(data))
-            yield bytes(data)
+        yield from map(partial(_read, engine), _views(engine, block))
+    for digest, row in states:
+        yield digest
+        yield from map(partial(_read, engine), engine.cache().states_of(row))
+
+
+def _read(engine: Engine, view: View) -> bytes:
+    data = bytearray(view.nbytes)
+    engine.device.download(view, memoryview(data))
+    return bytes(data)
 
 
 def _views(engine: Engine, block: int) -> Iterator[View]:
@@ -88,17 +91,23 @@ def _views(engine: Engine, block: int) -> Iterator[View]:
 
 
 def _size(engine: Engine) -> int:
-    return 2 * engine.config.attention_layers * block_bytes(engine.config, engine.options.kv_dtype)
+    return 2 * engine.config.cached_layers * block_bytes(engine.config, engine.options.kv_dtype)
+
+
+def _body_size(engine: Engine, blocks: int, states: int) -> int:
+    """Return the bytes of blocks and state checkpoints with their hashes."""
+    return blocks * (_DIGEST + _size(engine)) + states * (_DIGEST + engine.config.state_bytes)
 
 
 def _identity(engine: Engine) -> dict[str, Any]:
     """Return the header fields that must match: the model's hash and the layout of its cache."""
     made = {"kv": engine.options.kv_dtype, "activation_group_size": engine.config.activation_group_size}
-    return {"model": engine.source.sha256(), **made, "tokens": KV_BLOCK, "size": _size(engine)}
+    identity = {"model": engine.source.sha256(), **made, "tokens": KV_BLOCK, "size": _size(engine)}
+    return identity | ({"state_size": engine.config.state_bytes} if engine.config.delta else {})
 
 
-def _checked(engine: Engine, path: Path, file: BinaryIO) -> int:
-    """Validate a file in constant memory and return its number of blocks. Raises ModelError."""
+def _checked(engine: Engine, path: Path, file: BinaryIO) -> tuple[int, int]:
+    """Validate a file in constant memory; returns its numbers of blocks and of state checkpoints. Raises ModelError."""
     start = file.read(len(MAGIC) + 4)
     if len(start) < len(MAGIC) + 4 or not start.startswith(MAGIC):
         raise ModelError(f"{path}: is not a saved state of bitnet")
@@ -108,14 +117,15 @@ def _checked(engine: Engine, path: Path, file: BinaryIO) -> int:
         header = json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise ModelError(f"{path}: its header is damaged") from exc
-    count = header.get("blocks") if isinstance(header, dict) else None
-    if length > _LONGEST_HEADER or type(count) is not int or count < 0:
+    blocks = header.get("blocks") if isinstance(header, dict) else None
+    states = header.get("states", 0) if isinstance(header, dict) else None
+    if length > _LONGEST_HEADER or not _is_count(blocks) or not _is_count(states):
         raise ModelError(f"{path}: its header is damaged")
     for name, value in _identity(engine).items():
         if header.get(name) != value:
             what = "another model" if name == "model" else f"a cache with another {name}"
             raise ModelError(f"{path}: is the state of {what}; load it with the model and options that saved it")
-    total = len(start) + length + count * (_DIGEST + _size(engine)) + _DIGEST
+    total = len(start) + length + _body_size(engine, blocks, states) + _DIGEST
     if path.stat().st_size != total:
         raise ModelError(f"{path}: has {path.stat().st_size:,} bytes, not {total:,}: it is truncated or has data added")
     digest = hashlib.sha256(start + text)
@@ -128,7 +138,11 @@ def _checked(engine: Engine, path: Path, file: BinaryIO) -> int:
         left -= len(piece)
     if file.read(_DIGEST) != digest.digest():
         raise ModelError(f"{path}: is damaged: its checksum does not match")
-    return count
+    return blocks, states
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and value >= 0
 
 
 def _take(engine: Engine, file: BinaryIO, count: int) -> int:
@@ -145,3 +159,15 @@ def _take(engine: Engine, file: BinaryIO, count: int) -> int:
         engine.block_pool.release([block])
         taken += 1
     return taken
+
+
+def _take_states(engine: Engine, file: BinaryIO, count: int) -> None:
+    for _ in range(count):
+        digest = file.read(_DIGEST)
+        row = engine.state_checkpoints.allocate_for(digest)
+        if row is None:
+            file.seek(engine.config.state_bytes, 1)
+            continue
+        for view in engine.cache().states_of(row):
+            engine.device.upload(view, memoryview(file.read(view.nbytes)))
+        engine.state_checkpoints.register(digest, row)

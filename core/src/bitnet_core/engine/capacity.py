@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from bitnet_hal.device import Device, DeviceInfo, DeviceType
 from bitnet_hal.errors import UsageError
@@ -10,6 +11,7 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.kv_cache.cache import block_bytes, cache_bytes
+from bitnet_core.engine.speculation.choice import verify_rows
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import MAX_PREFILL_CHUNK, EngineOptions
@@ -32,21 +34,41 @@ _MAX_SHARED = 1 << 30
 _MIN_BLOCKS = 8
 """Least blocks of a cache without a given size: a lack of memory is then reported when the cache is allocated."""
 
+_MORE_CHECKPOINTS = 16
+"""Number of state checkpoints beside one for each concurrent request: for earlier turns and along long prompts."""
+
+_MOST_SPARES = 8
+"""Most requests of a step that have draft tokens, if their states must be copied: more rows gain little."""
+
 _MIN_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is gained by more rows
 
 
-def concurrency(
-    options: EngineOptions, source: ModelSource, device: Device, sequences: int, chunk: int
-) -> tuple[int, int]:
-    """Return the number of concurrent requests, from 1 to `sequences`, and of state checkpoints, at most as many.
+class Concurrency(NamedTuple):
+    """Numbers of concurrent requests, of state checkpoints, and of states that speculation copies for a step."""
 
-    The states of delta nets take at most half of the cache's memory, and fit the device's largest buffer. Raises
-    UsageError if the device cannot bind one state.
+    requests: int
+    checkpoints: int = 0
+    spares: int = 0
+
+    @property
+    def more_states(self) -> int:
+        """Number of states of delta nets beside those of requests."""
+        return self.checkpoints + self.spares
+
+
+def concurrency(options: EngineOptions, source: ModelSource, device: Device, sequences: int, chunk: int) -> Concurrency:
+    """Return how many requests run concurrently, from 1 to `sequences`, and the states of delta nets beside theirs.
+
+    These states take at most half of the cache's memory, and fit the device's largest buffer. A request counts as three
+    of them, its own and two checkpoints, or as four with speculation; there are at most _MORE_CHECKPOINTS more
+    checkpoints than requests and at most _MOST_SPARES spares. Raises UsageError if the device cannot bind one state.
     """
-    config = source.config
+    config = options.config_of(source.config)
     if config.delta is None:
-        return sequences, 0
-    taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk).total
+        return Concurrency(sequences)
+    rows = verify_rows(options, config, device.info, sequences, chunk)
+    head = config.prediction_head
+    taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk, verify_rows=rows, prediction=head).total
     budget = free_share(device, taken) if options.kv_cache_bytes is None else options.kv_cache_bytes
     largest = 4 * max(config.delta.state_sizes)
     if any(limit < largest for limit in _limits(device.info)):
@@ -54,14 +76,15 @@ def concurrency(
             f"a delta net's state of one request takes {largest:,} bytes, more than {device.info.request} can bind"
         )
     fit = min([budget // 2 // config.state_bytes, *(limit // largest for limit in _limits(device.info))])
-    requests = min(sequences, max((fit + 1) // 2, 1))
+    requests = min(sequences, max(fit // (4 if rows else 3), 1))
     if requests < sequences:
         log.info("states of delta nets take %d bytes a request: %d concurrent requests", config.state_bytes, requests)
-    return requests, min(max(fit - requests, 0), requests)
+    spares = max(0, min(fit - requests, requests, _MOST_SPARES)) if rows else 0
+    return Concurrency(requests, min(max(fit - requests - spares, 0), requests + _MORE_CHECKPOINTS), spares)
 
 
 def cache_blocks(
-    options: EngineOptions, config: ModelConfig, info: DeviceInfo, sequences: int, share: int, checkpoints: int = 0
+    options: EngineOptions, config: ModelConfig, info: DeviceInfo, sequences: int, share: int, more_states: int = 0
 ) -> int:
     """Return the number of cache blocks beside the states of delta nets.
 
@@ -69,7 +92,7 @@ def cache_blocks(
     `sequences` full sequences need. Raises UsageError if kv_cache_bytes holds no block.
     """
     size = block_bytes(config, options.kv_dtype)
-    states = cache_bytes(config, options.kv_dtype, 0, sequences + checkpoints)
+    states = cache_bytes(config, options.kv_dtype, 0, sequences + more_states)
     need = cache_bytes(config, options.kv_dtype, 1, 0)
     budget = max(share, _MIN_BLOCKS * need + states) if options.kv_cache_bytes is None else options.kv_cache_bytes
     blocks = min(

@@ -23,6 +23,7 @@ from bitnet_core.engine.capacity import concurrency, widest_chunk
 from bitnet_core.engine.embedding import groups, pooled
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache
+from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.recovery import OomRecovery
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
 from bitnet_core.engine.run.batch import ScheduledTokens
@@ -100,10 +101,10 @@ class Engine:
         self._moved = 0
         self._freed = False
         self.speculation = Speculation(self.options, self.config, draft_model)
-        self.speculation.check(device.info)
         self._use(device)
+        self.speculation.check(device.info)
         self._guarded(self._ready)
-        self.speculation.load()
+        self.speculation.load(lambda: self.worker.runner())
         self._speculate()
 
     @property
@@ -268,8 +269,10 @@ class Engine:
         return plan_memory(
             self.source,
             kv_cache=self.worker.cache_bytes,
-            sequences=max(self.sequences, self.worker.verify_rows),
+            sequences=self.sequences,
             chunk=self.scheduler.chunk,
+            verify_rows=self.worker.verify_rows,
+            prediction=self.config.prediction_head,
         )
 
     def cache(self) -> KVCache:
@@ -284,6 +287,12 @@ class Engine:
         """Return hash and number of every full block of the cache; the caller must hold `lock`."""
         self._ready()
         return self.block_pool.cached
+
+    @property
+    def state_checkpoints(self) -> StateCheckpoints:
+        """The state checkpoints of delta nets; the caller must hold `lock`."""
+        self._ready()
+        return self.scheduler.checkpoints
 
     def recordings(self) -> dict[str, RecordedLaunches]:
         """Return the recorded steps by name, for profiling an engine without requests."""
@@ -304,11 +313,11 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
-        self.sequences, checkpoints = concurrency(
-            self.options, self.source, device, self.sequences, self.scheduler.chunk
-        )
+        room = concurrency(self.options, self.source, device, self.sequences, self.scheduler.chunk)
+        self.sequences = room.requests
+        self.speculation.spares = room.spares
         self.scheduler.speculative.use(None, 0)
-        self.worker = Worker(self.source, device, self.options, self.scheduler, self.sequences, checkpoints)
+        self.worker = Worker(self.source, device, self.options, self.scheduler, room)
 
     def _limit_rows(self) -> None:
         """Limit steps to the rows that the device keeps batch-invariant."""
@@ -442,4 +451,5 @@ class Engine:
         self.sequences = max(self.sequences // 2, 1)
         self.worker.sequences = self.sequences
         self.worker.checkpoints = self.worker.checkpoints // 2
+        self.worker.spares = min(self.worker.spares, self.sequences)
         return True

@@ -8,11 +8,12 @@ from bitnet_hal.errors import UnsupportedError, UsageError
 from bitnet_hal.launcher import Launcher
 from bitnet_hal.tuning.measured import tilings
 
-from bitnet_core.engine.capacity import cache_blocks, free_share
+from bitnet_core.engine.capacity import Concurrency, cache_blocks, free_share
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache, cache_bytes
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.schedule.scheduler import Scheduler
+from bitnet_core.engine.speculation.choice import verify_rows
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import AutoOnOff, EngineOptions
 from bitnet_core.plan.device_weights import DeviceWeights
@@ -33,8 +34,8 @@ class Worker:
     """Everything an engine keeps on a device; attaches each new runner to the scheduler.
 
     blocks: number of cache blocks, by the options; a smaller number takes effect with the next runner. sequences:
-    largest number of concurrent requests; checkpoints: number of state checkpoints; verify_rows: largest number of rows
-    of a step that verifies draft tokens, of the next runner. ready: True while a runner exists.
+    largest number of concurrent requests; checkpoints, spares: numbers of states as in Concurrency; verify_rows:
+    largest number of rows of a step that verifies draft tokens, of the next runner. ready: True while a runner exists.
     """
 
     def __init__(
@@ -43,21 +44,29 @@ class Worker:
         device: Device,
         options: EngineOptions,
         scheduler: Scheduler,
-        sequences: int,
-        checkpoints: int,
+        room: Concurrency,
     ) -> None:
         self.source = source
         self.device = device
         self.options = options
-        self.sequences = sequences
-        self.checkpoints = checkpoints
+        self.sequences = room.requests
+        self.checkpoints = room.checkpoints
+        self.spares = room.spares
         self.config = options.config_of(source.config)
         measured = {} if options.deterministic else tilings(device.info, kernels_hash)
         self.launcher = Launcher(device, measured)
         self.pool = MemoryPool(device, options.pool)
-        plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
+        rows = verify_rows(options, self.config, device.info, room.requests, scheduler.chunk)
+        plan = plan_memory(
+            source,
+            kv_cache=0,
+            sequences=room.requests,
+            chunk=scheduler.chunk,
+            verify_rows=rows,
+            prediction=self.config.prediction_head,
+        )
         share = free_share(device, plan.total)
-        self.blocks = cache_blocks(options, self.config, device.info, sequences, share, checkpoints)
+        self.blocks = cache_blocks(options, self.config, device.info, room.requests, share, room.more_states)
         self.block_pool = BlockPool(0)
         self.verify_rows = 0
         self._scheduler = scheduler
@@ -80,13 +89,15 @@ class Worker:
     @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values and of the states of delta nets."""
-        return cache_bytes(self.config, self.options.kv_dtype, self.blocks, self.sequences + self.checkpoints)
+        states = self.sequences + self.checkpoints + self.spares
+        return cache_bytes(self.config, self.options.kv_dtype, self.blocks, states)
 
     def load(self, progress: Progress | None) -> None:
         """Load the weights if needed. Raises UnsupportedError if the device lacks kernels for this architecture."""
         if self._weights is None:
             self._check_kernels()
-            weights = upload(self.source, self.device, self._scheduler.context, progress)
+            prediction = self.config.prediction_head
+            weights = upload(self.source, self.device, self._scheduler.context, progress, prediction=prediction)
             weights.config = self.config
             try:
                 add_lm_head_int8(weights, self.launcher, self._lm_head_int8())
@@ -122,6 +133,7 @@ class Worker:
                 blocks=self.blocks,
                 sequences=self.sequences,
                 checkpoints=self.checkpoints,
+                spares=self.spares,
                 context=self._scheduler.context,
             )
             try:
@@ -134,6 +146,7 @@ class Worker:
                     self.options.kv_dtype,
                     fused=not self.options.deterministic,
                     verify_rows=self.verify_rows,
+                    chunk=self._scheduler.chunk,
                 )
             except BaseException:
                 cache.free()

@@ -131,6 +131,9 @@ _CONVERTED: dict[str, tuple[int, Callable[[Bytes], Floats]]] = {
 }
 """Types converted to f16: the bytes of a block and its decoder."""
 
+MATRIX_TYPES = KERNEL_TYPES.keys() | _CONVERTED.keys()
+"""Types that `from_file` takes."""
+
 _DECODERS: dict[DenseType, Callable[[Bytes], Floats]] = {
     "f32": _f32,
     "f16": _f16,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bitnet_core.model.config import ModelConfig
 
 SIGNS = "hadamard_signs."
+PREDICTION = "nextn."
+"""Beginning of the names of the tensors of a prediction head: those of an attention layer and its own."""
 SUB_NORMS = ("attn_sub_norm", "ffn_sub_norm")
 INPUT_NORM = "_norm_in"
 """End of the name of the norm of a matrix's input: attn_q has attn_q_norm_in."""
@@ -34,6 +36,38 @@ def floats(config: ModelConfig) -> dict[str, tuple[int, int]]:
     gate = (config.delta.value_heads, config.hidden)
     shapes = {"ssm_conv1d": (config.delta.channels, config.delta.conv), "ssm_alpha": gate, "ssm_beta": gate}
     return {f"blk.{i}.{name}": shapes[name] for i in range(config.n_layers) if config.is_delta(i) for name in shapes}
+
+
+def prediction_matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """Return the (rows, columns) of every matrix of a prediction head; embed_tokens and shared_head_head are
+    optional."""
+    attention = {
+        "attn_q": (config.q_width, config.hidden),
+        "attn_gate": (config.q_width, config.hidden),
+        "attn_k": (config.kv_width, config.hidden),
+        "attn_v": (config.kv_width, config.hidden),
+        "attn_output": (config.hidden, config.q_width),
+    }
+    feed_forward = {
+        "ffn_gate": (config.ffn, config.hidden),
+        "ffn_up": (config.ffn, config.hidden),
+        "ffn_down": (config.hidden, config.ffn),
+    }
+    own = {"eh_proj": (config.hidden, 2 * config.hidden)}
+    return {PREDICTION + name: shape for name, shape in (own | attention | feed_forward).items()}
+
+
+def prediction_vectors(config: ModelConfig) -> dict[str, int]:
+    """Return the length of every norm weight of a prediction head; shared_head_norm is optional."""
+    own = {"enorm": config.hidden, "hnorm": config.hidden}
+    return {PREDICTION + name: size for name, size in (own | _attention(config)).items()}
+
+
+def prediction_options(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a prediction head's optional tensors: without them it uses the model's."""
+    table = (config.vocab, config.hidden)
+    shapes = {"shared_head_norm": (config.hidden,), "embed_tokens": table, "shared_head_head": table}
+    return {PREDICTION + name: shape for name, shape in shapes.items()}
 
 
 def vectors(config: ModelConfig) -> dict[str, int]:

@@ -86,6 +86,10 @@ def _open_folder(path: Path, mapped: bool) -> ModelSource:
     if (path / "config.json").is_file():
         return HuggingFaceSource(path, mapped)
     files = sorted(path.glob("*.gguf"), key=lambda file: ("mmproj" in file.name, file.name))
+    if files and "mmproj" in files[0].name:
+        raise ModelError(
+            f"{path}: has no model: {files[0].name} is a vision tower (mmproj), and images are not supported"
+        )
     if files:
         raise ModelError(f"{path}: is a directory; pass a GGUF file in it, such as {files[0]}")
     raise ModelError(f"{path}: is a directory without config.json; pass a GGUF file or a Hugging Face folder")

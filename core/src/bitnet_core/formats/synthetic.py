@@ -79,6 +79,7 @@ BONSAI2 = replace(
     rope_dim=64,
     delta=DeltaNet(4, 4, 16, 48, 128, 128, regrouped=True),
     hadamard=1024,
+    activation_group_size=128,
 )
 
 # The shape of Microsoft's BitNet-embedding 0.6B: Qwen3 with a norm before each matrix, pooled at the last token.
@@ -134,7 +135,11 @@ SHAPES = {
     "bonsai-tiny": _TINY_BONSAI,
     "bonsai2-27b": BONSAI2,
     "bonsai-27b": replace(
-        BONSAI2, name="synthetic Bonsai 27B", delta=DeltaNet(4, 4, 16, 48, 128, 128, regrouped=False), hadamard=0
+        BONSAI2,
+        name="synthetic Bonsai 27B",
+        delta=DeltaNet(4, 4, 16, 48, 128, 128, regrouped=False),
+        hadamard=0,
+        activation_group_size=32,
     ),
     "bonsai2-tiny": replace(
         _TINY_BONSAI,
@@ -145,6 +150,7 @@ SHAPES = {
         rope_dim=16,
         delta=DeltaNet(2, 4, 2, 6, 32, 64, regrouped=True),
         hadamard=128,
+        activation_group_size=128,
     ),
     "2b4t": _BITNET,
     "embedding-0.6b": _EMBEDDING,

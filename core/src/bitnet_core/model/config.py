@@ -101,6 +101,7 @@ class ModelConfig:
     vocab_tokens: int = 0  # tokens that exist: higher ids are never sampled; 0 = all of vocab
     rope_dim: int = 0  # leading elements of a head that are rotated, as pairs (j, j + rope_dim/2); 0 = all of them
     delta: DeltaNet | None = None
+    prediction_head: bool = False  # a head for multi-token prediction can be read (formats.names.prediction_matrices)
     hadamard: int = 0  # columns of a block of the Hadamard rotation of ternary matrices' inputs; 0 = none
 
     @property
@@ -131,6 +132,11 @@ class ModelConfig:
     def attention_layers(self) -> int:
         """The number of layers with keys and values in the cache."""
         return sum(not self.is_delta(layer) for layer in range(self.n_layers))
+
+    @property
+    def cached_layers(self) -> int:
+        """The number of layers with keys and values in the cache, the prediction head's included."""
+        return self.attention_layers + self.prediction_head
 
     @property
     def state_bytes(self) -> int:

@@ -52,7 +52,7 @@ class EngineOptions:
         None,
         group=MODEL,
         help="Columns that share an activation scale, in models whose activations are scaled in groups: 128 makes "
-        "prompts faster and rounds more coarsely. Default: 32.",
+        "prompts faster and rounds more coarsely. Default: 128 if weights are rotated (Bonsai 2), else 32.",
     )
     context: int | None = option(
         None,
@@ -111,7 +111,10 @@ class EngineOptions:
         check_options(self)
 
     def config_of(self, config: ModelConfig) -> ModelConfig:
-        """Return the configuration with activation_group_size. Raises UsageError if the model has one scale a row."""
+        """Return the configuration with activation_group_size, and without a prediction head that is not used. Raises
+        UsageError if the model has one scale a row."""
+        if config.prediction_head and self.speculate != "mtp":
+            config = replace(config, prediction_head=False)
         if self.activation_group_size is None:
             return config
         if not config.activation_group_size:

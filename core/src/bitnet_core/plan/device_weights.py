@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, View, whole
 
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import padded
+
+if TYPE_CHECKING:
+    from bitnet_core.plan.prediction_weights import PredictionWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ class DeviceWeights:
     _buffers: list[Buffer] = field(repr=False)
     _hosts: list[npt.NDArray[Any]] = field(repr=False)
     lm_head_int8: Int8LmHead | None = None
+    prediction: PredictionWeights | None = None
     signs: dict[int, View] = field(default_factory=dict)  # of the Hadamard rotation, f32[width] by width
 
     @property

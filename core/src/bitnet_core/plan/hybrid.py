@@ -13,6 +13,7 @@ from bitnet_hal.launcher import Launch
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.plan.device_weights import DeltaWeights, LayerWeights, Linear
+from bitnet_core.plan.kept_inputs import KeptInputs
 from bitnet_core.plan.layers import CacheViews, Plan
 from bitnet_core.plan.scratch import Scratch
 
@@ -25,67 +26,96 @@ def needed_kernels(config: ModelConfig) -> frozenset[str]:
     """Return the optional kernels that a device must have to run the model."""
     if config.delta is None:
         return frozenset()
-    return DELTA_KERNELS if config.hadamard else DELTA_KERNELS - _OF_ROTATED
+    own = frozenset({"glu"}) if config.prediction_head else frozenset[str]()
+    return DELTA_KERNELS if config.hadamard else DELTA_KERNELS - _OF_ROTATED | own
 
 
 class HybridPlan(Plan):
     """The Plan of a model with delta nets. For rotated weights it uses fused kernels that also rotate
     (kernels.rotated)."""
 
-    def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
+    def body(
+        self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False, kept: KeptInputs | None = None
+    ) -> list[Launch]:
         """Return the launches of all layers, as Plan.body; they also advance the delta net states in the cache."""
         launches = self._embed(scratch, rows)
         keys = iter(zip(cache.keys, cache.values, strict=True))
-        states = iter(cache.states)
+        nets = iter(enumerate(cache.states))
         for layer in self.weights.layers:
-            mixed, gate, products = self._input(scratch, rows, layer)
-            launches += products
             if layer.delta:
-                launches += self._delta_net(scratch, rows, layer, layer.delta, next(states), mixed, gate)
+                net, states = next(nets)
+                inputs = kept.views(net, rows) if kept else None
+                qkv, gates, gate, products = self._input(scratch, rows, layer, inputs)
+                launches += products
+                launches += self._recurrence(scratch, rows, layer.delta, states, qkv, gates)
+                launches += self._gated_heads(scratch, rows, layer, layer.delta, gate)
             else:
-                launches += self._gated_attention(scratch, cache, rows, layer, next(keys), mixed, gate, decode)
+                qkv, _, gate, products = self._input(scratch, rows, layer)
+                launches += products
+                launches += self._gated_attention(scratch, cache, rows, layer, next(keys), qkv, gate, decode)
             launches += self._matmul(scratch, rows, layer.attn_output, scratch.view("x", rows), self.config.hidden, 1)
             launches += self._feed_forward(scratch, rows, layer)
         return launches
 
+    def repeat(self, scratch: Scratch, cache: CacheViews, rows: int, kept: KeptInputs) -> list[Launch]:
+        """Return the launches that advance the states of the delta nets by the rows of step[rows], from the kept inputs
+        of a step of so many rows; rows with position < 0 are left out."""
+        launches = []
+        deltas = [layer.delta for layer in self.weights.layers if layer.delta]
+        for net, (own, states) in enumerate(zip(deltas, cache.states, strict=True)):
+            launches += self._recurrence(scratch, rows, own, states, *kept.views(net, rows))
+        return launches
+
     def head(self, scratch: Scratch, rows: int, wanted: int, keep: int = 0) -> list[Launch]:
         """Return the launches of the head, as Plan.head."""
-        head = self.weights.head
         normed = scratch.view("normed", wanted)
         norm = self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
+        return [norm, *self.logits(scratch, wanted)]
+
+    def logits(self, scratch: Scratch, wanted: int) -> list[Launch]:
+        """Return the launches that compute the logits of the normed rows."""
+        head = self.weights.head
+        normed = scratch.view("normed", wanted)
+        logits = scratch.view("logits", wanted)
         if isinstance(head, Linear):
-            logits = scratch.view("logits", wanted)
             quantize = self._quantize(scratch, wanted, normed, head)
-            return [norm, *quantize, *self._matmul(scratch, wanted, head, logits, self.config.vocab)]
+            return [*quantize, *self._matmul(scratch, wanted, head, logits, self.config.vocab)]
         turned, launches = self._turned(scratch, wanted, normed)
-        return [norm, *launches, *self._dense(head, wanted, turned, scratch.view("logits", wanted))]
+        return [*launches, *self.dense(head, wanted, turned, logits)]
 
     def _embed(self, scratch: Scratch, rows: int) -> list[Launch]:
-        if not self.config.hadamard:
-            return super()._embed(scratch, rows)
-        z = scratch.view("plain", rows, 4 * self.config.hidden)
-        return [*self._embedded(scratch, rows, z), self._hadamard(rows, z, scratch.view("x", rows), inverse=1)]
+        return self.embed_to(scratch, rows, scratch.view("x", rows))
 
-    def _input(self, scratch: Scratch, rows: int, layer: LayerWeights) -> tuple[View, View, list[Launch]]:
-        """Return the views of QKV and of the gate, and the launches that compute them from the norm of x. For a delta
-        net the normed x is also kept in `plain`, from which the gates of the delta rule are computed. A single row uses
-        one product for both views."""
+    def embed_to(self, scratch: Scratch, rows: int, x: View) -> list[Launch]:
+        """Return the launches that compute the embeddings x[rows, H] of the tokens in step[rows]."""
+        if not self.config.hadamard:
+            return self._embedded(scratch, rows, x)
+        z = scratch.view("plain", rows, 4 * self.config.hidden)
+        return [*self._embedded(scratch, rows, z), self._hadamard(rows, z, x, inverse=1)]
+
+    def _input(
+        self, scratch: Scratch, rows: int, layer: LayerWeights, inputs: tuple[View, View] | None = None
+    ) -> tuple[View, View, View, list[Launch]]:
+        """Return the views of QKV, of the delta rule's gates and of the output gate, and the launches that compute them
+        from the norm of x. For a delta net the normed x is also kept in `plain`, from which the gates of the delta rule
+        are computed. A single row uses one product for QKV and output gate. inputs: views of QKV and of the delta
+        rule's gates in place of those of the scratch."""
         assert layer.gate is not None
         qkv = layer.qkv
         gate = layer.gate
+        qkv_view, gates_view = inputs or (scratch.view("qkv", rows, 4 * qkv.outs), scratch.view("gates", rows))
         launches = self._normed(scratch, rows, layer.attn_norm, qkv, keep=layer.delta is not None)
         if layer.delta:  # before the larger product, whose weights are on their way meanwhile
             plain = scratch.view("plain", rows, 4 * self.config.hidden)
-            launches += self._dense(layer.delta.gates, rows, plain, scratch.view("gates", rows))
-        if rows == 1 < scratch.rows and layer.inputs:  # scratch for two rows holds both results
+            launches += self.dense(layer.delta.gates, rows, plain, gates_view)
+        if rows == 1 < scratch.rows and layer.inputs and not inputs:  # scratch for two rows holds both results
             both = scratch.view("qkv", 1, 4 * (qkv.outs + gate.outs))
             launches += self._matmul(scratch, 1, layer.inputs, both, layer.inputs.outs)
-            return both.part(0, 4 * qkv.outs), both.part(4 * qkv.outs, 4 * gate.outs), launches
-        qkv_view = scratch.view("qkv", rows, 4 * qkv.outs)
+            return both.part(0, 4 * qkv.outs), gates_view, both.part(4 * qkv.outs, 4 * gate.outs), launches
         gate_view = scratch.view("gate", rows, 4 * gate.outs)
         launches += self._matmul(scratch, rows, qkv, qkv_view, qkv.outs)
         launches += self._matmul(scratch, rows, gate, gate_view, gate.outs)
-        return qkv_view, gate_view, launches
+        return qkv_view, gates_view, gate_view, launches
 
     def _normed(self, scratch: Scratch, rows: int, gamma: View, linear: Linear, *, keep: bool) -> list[Launch]:
         """Return the launches of rms_norm of x, quantized for a product. keep: also store it unquantized in `plain`."""
@@ -137,28 +167,18 @@ class HybridPlan(Plan):
             views = (*source, *caches, cache.tables, heads)
             if fused := self._fused("rope_attention", params, views, self._rotated()):
                 return [fused]
-        return self._attend(scratch, cache, rows, layer, qkv, caches, heads)
+        return self.attend(scratch, cache, rows, layer, qkv, caches, heads)
 
-    def _delta_net(
-        self,
-        scratch: Scratch,
-        rows: int,
-        layer: LayerWeights,
-        own: DeltaWeights,
-        states: tuple[View, View],
-        qkv: View,
-        gate: View,
+    def _recurrence(
+        self, scratch: Scratch, rows: int, own: DeltaWeights, states: tuple[View, View], qkv: View, gates: View
     ) -> list[Launch]:
-        """Compute norm(delta rule(conv(qkv))) * silu(gate), quantized. `_input` computes the rule's gates."""
+        """Compute heads = delta rule(conv(qkv)) and advance the states."""
         net = self.config.delta
         assert net is not None
         step = scratch.view("step", rows)
         mixed = scratch.view("mixed", rows)
-        gates = scratch.view("gates", rows)
         heads = scratch.view("heads", rows, 4 * net.value_width)
         prepare = self.launcher.prepare
-        groups = net.key_heads if net.regrouped else 1
-        shape: ParamDict = {"rows": rows, "n_heads": net.value_heads, "head_dim": net.value_dim, "groups": groups}
         return [
             prepare(
                 CATALOGUE["causal_conv1d"],
@@ -170,8 +190,18 @@ class HybridPlan(Plan):
                 {"rows": rows, **_shape(net), "eps": _UNIT_EPS},
                 (mixed, gates, own.rate, own.dt, step, states[1], heads),
             ),
-            *self._gated(scratch, shape, (heads, gate, own.norm), layer.attn_output, {"NORM": 1, "ACT": SILU}),
         ]
+
+    def _gated_heads(
+        self, scratch: Scratch, rows: int, layer: LayerWeights, own: DeltaWeights, gate: View
+    ) -> list[Launch]:
+        """Compute norm(heads) * silu(gate), quantized."""
+        net = self.config.delta
+        assert net is not None
+        heads = scratch.view("heads", rows, 4 * net.value_width)
+        groups = net.key_heads if net.regrouped else 1
+        shape: ParamDict = {"rows": rows, "n_heads": net.value_heads, "head_dim": net.value_dim, "groups": groups}
+        return self._gated(scratch, shape, (heads, gate, own.norm), layer.attn_output, {"NORM": 1, "ACT": SILU})
 
     def _gated(
         self, scratch: Scratch, shape: ParamDict, views: tuple[View, ...], linear: Linear, constants: dict[str, int]

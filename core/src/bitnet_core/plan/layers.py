@@ -18,6 +18,8 @@ from bitnet_hal.launcher import Launch, Launcher
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
+from bitnet_core.plan.kept_inputs import KeptInputs
+from bitnet_core.plan.prediction_weights import PredictionWeights
 from bitnet_core.plan.scratch import HISTORY, Scratch
 
 log = logging.getLogger(__name__)
@@ -62,10 +64,13 @@ class Plan:
         self.activation = RELU2 if config.activation == "relu2" else SILU
         self._optional = launcher.device.info.kernels - self.left_out if fused else frozenset[str]()
 
-    def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
+    def body(
+        self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False, kept: KeptInputs | None = None
+    ) -> list[Launch]:
         """Return the launches that compute the hidden states x[rows, H] from step[rows] and store keys and values.
 
-        decode: no two rows belong to one request.
+        decode: no two rows belong to one request. kept: where to keep the inputs of delta nets, which only a
+        HybridPlan has.
         """
         launches = self._embed(scratch, rows)
         for index, layer in enumerate(self.weights.layers):
@@ -89,7 +94,7 @@ class Plan:
             return [norm, quantize, *self._matmul(scratch, wanted, head, logits, config.vocab)]
         if keep and (products := self._lm_head_int8(scratch, head, wanted, keep)):
             return [norm, *products]
-        return [norm, *self._dense(head, wanted, normed, logits)]
+        return [norm, *self.dense(head, wanted, normed, logits)]
 
     def hidden(self, scratch: Scratch, rows: int, wanted: int) -> Launch:
         """Return the launch that norms the last hidden states of the `wanted` rows numbered in the index buffer into
@@ -105,7 +110,7 @@ class Plan:
             (scratch.view("x", rows), scratch.view(index, wanted), gamma, y),
         )
 
-    def _dense(self, matrix: Dense, rows: int, x: View, y: View) -> list[Launch]:
+    def dense(self, matrix: Dense, rows: int, x: View, y: View) -> list[Launch]:
         """Compute y[rows, matrix.rows] = matrix x."""
         return [
             self.launcher.prepare(
@@ -254,7 +259,7 @@ class Plan:
     def _scales(self, block: int) -> dict[str, int]:
         return {"BLOCK": block, "ABLOCK": self.ablock}
 
-    def _head_gammas(self, layer: LayerWeights) -> tuple[View, View]:
+    def _head_gammas(self, layer: LayerWeights | PredictionWeights) -> tuple[View, View]:
         return layer.q_norm or layer.attn_norm, layer.k_norm or layer.attn_norm
 
     def _attention(
@@ -272,18 +277,18 @@ class Plan:
         if decode and (fused := self._fused("rope_attention", params, views, self._rotated())):
             launches.append(fused)
         else:
-            launches += self._attend(scratch, cache, rows, layer, qkv, caches, heads)
+            launches += self.attend(scratch, cache, rows, layer, qkv, caches, heads)
         return launches + self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1)
 
     def _qkv(self, scratch: Scratch, rows: int, layer: LayerWeights, qkv: View) -> list[Launch]:
         return self._norm_matmul(scratch, rows, scratch.view("x", rows), layer.attn_norm, layer.qkv, qkv)
 
-    def _attend(
+    def attend(
         self,
         scratch: Scratch,
         cache: CacheViews,
         rows: int,
-        layer: LayerWeights,
+        layer: LayerWeights | PredictionWeights,
         qkv: View,
         caches: tuple[View, View],
         heads: View,

@@ -36,7 +36,7 @@ class NormAfterRopePlan(Plan):
 
     left_out = frozenset({"rope_attention", "decoder_layer"})
 
-    def _attend(
+    def attend(
         self,
         scratch: Scratch,
         cache: CacheViews,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, View, whole
@@ -80,14 +82,24 @@ def _delta_net_bytes(config: ModelConfig, net: DeltaNet) -> dict[str, int]:
 
 
 class Scratch:
-    """The buffers for steps of up to `rows` rows with up to `wanted` rows of logits."""
+    """The buffers for steps of up to `rows` rows with up to `wanted` rows of logits. more: the bytes per row of further
+    buffers."""
 
-    def __init__(self, device: Device, pool: MemoryPool, config: ModelConfig, rows: int, wanted: int) -> None:
+    def __init__(
+        self,
+        device: Device,
+        pool: MemoryPool,
+        config: ModelConfig,
+        rows: int,
+        wanted: int,
+        more: Mapping[str, int] | None = None,
+    ) -> None:
         self.device = device
         self.rows = rows
         self.wanted = wanted
         self._pool = pool
         step, head = scratch_row_bytes(config)
+        step |= more or {}
         self._row_bytes = step | head
         self._buffers: dict[str, Buffer] = {}
         try:

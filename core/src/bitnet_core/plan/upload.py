@@ -34,6 +34,7 @@ from bitnet_core.plan.device_weights import (
     joined,
 )
 from bitnet_core.plan.norm_after_rope import query_gain
+from bitnet_core.plan.prediction_weights import prediction_bytes, upload_prediction
 from bitnet_core.plan.weight_memory import WeightMemory
 from bitnet_core.progress import Progress
 from bitnet_core.units import size
@@ -71,15 +72,22 @@ def _table_names(config: ModelConfig) -> tuple[str, ...]:
     return ("token_embd",) if config.tied_head else ("token_embd", "output")
 
 
-def upload(source: ModelSource, device: Device, positions: int, progress: Progress | None = None) -> DeviceWeights:
-    """Upload a model to a device, with a rotary table for `positions` positions.
+def upload(
+    source: ModelSource,
+    device: Device,
+    positions: int,
+    progress: Progress | None = None,
+    *,
+    prediction: bool = False,
+) -> DeviceWeights:
+    """Upload a model to a device, with a rotary table for `positions` positions. prediction: also its prediction head.
 
     Raises ModelError if a tensor does not have the shape that the configuration states, and GpuErrors of the device;
     all buffers are then freed.
     """
     uploader = _Uploader(source, device, progress)
     try:
-        return uploader.all(positions)
+        return uploader.all(positions, prediction=prediction)
     except BaseException as error:
         if isinstance(error, OutOfMemoryError):
             error.hint = (
@@ -104,9 +112,9 @@ class _Uploader:
         self.released = 0
         self.being_read: dict[str, Future[TernaryWeight]] = {}
 
-    def all(self, positions: int) -> DeviceWeights:
+    def all(self, positions: int, *, prediction: bool) -> DeviceWeights:
         config = self.config
-        self.total = weight_bytes(self.source)
+        self.total = weight_bytes(self.source) + (prediction_bytes(self.source) if prediction else 0)
         with reader_pool() as readers:
             if config.ternary_tables:
                 self._read_ahead(_table_names(config), readers)
@@ -117,6 +125,7 @@ class _Uploader:
                 if self.done - self.released >= RELEASE_BYTES:
                     self._release_pages()
             tables = tables or self._tables()
+        head = upload_prediction(self.source, self.memory) if prediction else None
         self._release_pages()
         return DeviceWeights(
             config=config,
@@ -131,6 +140,7 @@ class _Uploader:
             _buffers=self.memory.buffers,
             _hosts=self.memory.hosts,
             signs=self._signs(),
+            prediction=head,
         )
 
     def _signs(self) -> dict[int, View]:

@@ -72,6 +72,10 @@ class BlockPool:
         """Number of blocks that no request owns and that hold a cached prefix."""
         return sum(block not in self._owners for block in self._shared)
 
+    def has(self, block_hash: bytes) -> bool:
+        """Return True if a block with this content can be reused."""
+        return block_hash in self._by_hash
+
     def get_cached(self, block_hashes: Sequence[bytes]) -> list[int]:
         """Own and return the longest run of cached blocks from the start."""
         found = []

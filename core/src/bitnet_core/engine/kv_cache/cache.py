@@ -19,12 +19,12 @@ def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
 
 def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, states: int) -> int:
     """Return the bytes of a cache without its block tables. states: number of delta net states."""
-    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + states * config.state_bytes
+    return 2 * config.cached_layers * blocks * block_bytes(config, kv_dtype) + states * config.state_bytes
 
 
 class KVCache:
     """Paged cache: `blocks` blocks in every attention layer, `sequences` rows of block tables (one per request, its
-    req_index), and in every delta net a state per row and `checkpoints` more."""
+    req_index), and in every delta net a state per row, `checkpoints` more, and then `spares` for the time of a step."""
 
     def __init__(
         self,
@@ -37,16 +37,19 @@ class KVCache:
         sequences: int,
         context: int,
         checkpoints: int = 0,
+        spares: int = 0,
     ) -> None:
         self._device = device
         self._pool = pool
         self.blocks = blocks
         self.sequences = sequences
         self.checkpoints = checkpoints
+        self.spares = spares
+        self._state_rows = sequences + checkpoints + spares
         self.max_blocks = ceil_div(context, KV_BLOCK)
         size = blocks * block_bytes(config, kv_dtype)
-        layers = config.attention_layers
-        self.nbytes = cache_bytes(config, kv_dtype, blocks, sequences + checkpoints)
+        layers = config.cached_layers
+        self.nbytes = cache_bytes(config, kv_dtype, blocks, self._state_rows)
         self._buffers: list[Buffer] = []
         net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
@@ -55,7 +58,9 @@ class KVCache:
         try:
             self.keys = tuple(self._alloc(size) for _ in range(layers))
             self.values = tuple(self._alloc(size) for _ in range(layers))
-            self.states = tuple(self._states(net) for _ in range(config.n_layers - layers)) if net else ()
+            self.states = (
+                tuple(self._states(net) for _ in range(config.n_layers - config.attention_layers)) if net else ()
+            )
             self.tables = self._alloc(self._rows.nbytes)
             device.upload(self.tables, self._rows.data.cast("B"))
         except BaseException:
@@ -95,17 +100,23 @@ class KVCache:
         self._buffers.clear()
 
     def _states(self, net: DeltaNet) -> tuple[View, View]:
-        """Allocate the states of one delta net: f32[n, taps - 1, channels] and f32[n, heads, key_dim, value_dim], n =
-        sequences + checkpoints. Kernels zero them at position 0."""
-        rows = self.sequences + self.checkpoints
+        """Allocate the states of one delta net: f32[n, taps - 1, channels] and f32[n, heads, key_dim, value_dim] for n
+        rows. Kernels zero them at position 0."""
         inputs, heads = net.state_sizes
-        return self._alloc(4 * rows * inputs), self._alloc(4 * rows * heads)
+        return self._alloc(4 * self._state_rows * inputs), self._alloc(4 * self._state_rows * heads)
+
+    def states_of(self, row: int) -> list[View]:
+        """Return the views of the states of all delta nets in one row."""
+        found = []
+        for view in (view for pair in self.states for view in pair):
+            size = view.nbytes // self._state_rows
+            found.append(view.part(row * size, size))
+        return found
 
     def copy_states(self, source: int, target: int) -> None:
         """Copy the states of all delta nets from one row to another."""
-        for view in (view for pair in self.states for view in pair):
-            size = view.nbytes // (self.sequences + self.checkpoints)
-            self._device.copy(view.part(source * size, size), view.part(target * size, size))
+        for one, other in zip(self.states_of(source), self.states_of(target), strict=True):
+            self._device.copy(one, other)
 
     def _alloc(self, nbytes: int) -> View:
         buffer = self._pool.alloc(nbytes)

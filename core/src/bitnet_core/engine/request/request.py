@@ -57,6 +57,8 @@ class Request:
     decode_seconds: float = 0.0
     draft_tokens: int = 0  # that were verified
     accepted_tokens: int = 0  # draft tokens that the model chose too
+    prompt_checkpoint: int = 0  # position of the last state checkpoint in the prompt, or where the request began
+    answer_checkpoint: bytes | None = None  # block hash of the state checkpoint in the answer
     _block_hashes: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -17,11 +17,16 @@ from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
+from bitnet_core.engine.run.prediction_head import Placed, PredictionHead
 from bitnet_core.engine.run.row_masks import RowMasks
+from bitnet_core.engine.run.state_rollback import StateRollback
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
 from bitnet_core.plan.device_weights import DeviceWeights
+from bitnet_core.plan.hybrid import HybridPlan
+from bitnet_core.plan.kept_inputs import KeptInputs
 from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.prediction import PredictionPlan
 from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
 
 _LISTS = (1, 16, 64, SHORTLIST)
@@ -30,13 +35,16 @@ _LISTS = (1, 16, 64, SHORTLIST)
 _VERIFY = "verify "
 """Beginning of the kind of a recording in which a request may have several rows."""
 
+_REPEAT = "repeat"
+"""Kind of the recording that repeats what delta nets did in a step (HybridPlan.repeat)."""
+
 _KEPT_SHAPES = 4
 """Number of prompt row counts whose launches are kept for reuse."""
 
 
 class Runner:
     """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan. verify_rows:
-    largest number of rows of `verify_step`."""
+    largest number of rows of `verify_step`. chunk: as in PredictionHead."""
 
     def __init__(
         self,
@@ -49,6 +57,7 @@ class Runner:
         *,
         fused: bool = True,
         verify_rows: int = 0,
+        chunk: int = 0,
     ) -> None:
         self.device = device
         self.launcher = launcher
@@ -60,17 +69,31 @@ class Runner:
         self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
         rows = max(cache.sequences, verify_rows)
+        self._kept: KeptInputs | None = None
         self._decode = Scratch(device, pool, weights.config, rows, rows)
         try:
             self._decode.upload("index", np.arange(rows, dtype=np.int32))
+            if weights.config.delta and verify_rows:
+                self._kept = KeptInputs(device, pool, weights.config, rows)
         except BaseException:
             self._decode.free()
             raise
+        self._rollback = StateRollback(launcher, self._decode, cache, partial(self._recorded, _REPEAT))
         self._prompt: Scratch | None = None
         self._bodies: OrderedDict[int, list[Launch] | RecordedLaunches] = OrderedDict()
         self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
         self.multi_step = MultiStepDecoder(device, launcher, self._decode, cache, partial(self._recorded, "greedy"))
         self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
+        self._verified: list[ScheduledTokens] = []
+        self._prediction: PredictionHead | None = None
+        if weights.prediction:
+            assert isinstance(self.plan, HybridPlan)
+            try:
+                own = PredictionPlan(self.plan, weights.prediction)
+                self._prediction = PredictionHead(device, launcher, pool, own, cache, chunk)
+            except BaseException:
+                self._decode.free()
+                raise
 
     def forward(
         self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int
@@ -93,6 +116,7 @@ class Runner:
         as `logits_requests` (in the order of sample_rows.order_rows) asks. columns: number of logits of a full row
         (default: those of tokens that exist). Each TopLogits is valid until the next one."""
         scratch, rows = self._run_prompt(scheduled, chunk)
+        self._follow(scratch, rows, scheduled)
         return self._heads(scratch, rows, wanted, logits_requests, columns or self.tokens)
 
     def hidden_step(
@@ -132,12 +156,14 @@ class Runner:
     def decode_step(self, rows: Sequence[ScheduledTokens], logits_requests: Sequence[LogitsRequest]) -> list[TopLogits]:
         """Run one decode step; returns the TopLogits of each row, as `logits_requests` (in the order of
         sample_rows.order_rows) asks."""
+        size = padded_rows(len(rows), self.cache.sequences)
         if self._short(logits_requests):
             k = self._list_length(logits_requests)
-            size = padded_rows(len(rows), self.cache.sequences)
             self._replay_uploaded(f"top{k}", rows, size)
+            self._follow(self._decode, size, rows)
             return self._listed(self._decode, logits_requests, k, self.tokens, size)
-        self._replay_uploaded("logits", rows, padded_rows(len(rows), self.cache.sequences))
+        self._replay_uploaded("logits", rows, size)
+        self._follow(self._decode, size, rows)
         return self._top_logits(self._decode, logits_requests, self.tokens)
 
     def verify_step(
@@ -147,12 +173,54 @@ class Runner:
         each row, as `logits_requests` (in the order of sample_rows.order_rows) asks."""
         rows = sum(len(span.tokens) for span in scheduled)
         size = rows if rows <= FEW_ROWS else min(ceil_div(rows, FEW_ROWS) * FEW_ROWS, self._decode.rows)
+        self._verified = list(scheduled)
+        if self._kept:
+            self._rollback.save(scheduled, size)
         if self._short(logits_requests):
             k = self._list_length(logits_requests)
             self._replay_uploaded(f"{_VERIFY}top{k}", scheduled, size)
             return self._listed(self._decode, logits_requests, k, self.tokens, size)
         self._replay_uploaded(f"{_VERIFY}logits", scheduled, size)
         return self._top_logits(self._decode, logits_requests, self.tokens)
+
+    def keep_rows(self, rows: Mapping[int, int]) -> None:
+        """Take back, of the last verify_step, what requests keep of rows after their first rows[req_index]: the states
+        of delta nets. Other rows of the cache are overwritten later. Requests without a number have ended."""
+        if self._kept:
+            self._rollback.keep(rows)
+        if self._prediction is None:
+            return
+        placed: list[Placed] = []
+        place = 0
+        for span in self._verified:
+            if kept := rows.get(span.req_index, 0):
+                placed.append((place, span._replace(tokens=span.tokens[:kept])))
+            place += len(span.tokens)
+        if placed:
+            self._prediction.follow(self._decode.view("x", place), placed)
+
+    def draft(self, texts: Mapping[int, Sequence[int]], limits: Mapping[int, int]) -> dict[int, list[int]]:
+        """Return draft tokens of the prediction head, as PredictionHead.draft."""
+        if self._prediction is None:
+            return {}
+        for req_index, tokens in texts.items():
+            at = len(tokens) - 1
+            place = self.multi_step.place(ScheduledTokens(req_index, at, (tokens[at],)))
+            if place is not None:
+                row = ScheduledTokens(req_index, at - 1, (tokens[at - 1],))
+                self._prediction.follow(self._decode.view("x", self._decode.rows), [(place, row)])
+        return self._prediction.draft(texts, limits)
+
+    def _follow(self, scratch: Scratch, rows: int, scheduled: Sequence[ScheduledTokens]) -> None:
+        """Let the prediction head take the hidden rows of a step."""
+        if self._prediction is None:
+            return
+        placed: list[Placed] = []
+        place = 0
+        for span in scheduled:
+            placed.append((place, span))
+            place += len(span.tokens)
+        self._prediction.follow(scratch.view("x", rows), placed)
 
     def _top_logits(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], columns: int) -> list[TopLogits]:
         """Read the requested logits from the device: top-k lists if the device makes them."""
@@ -248,6 +316,10 @@ class Runner:
         self._recordings.clear()
         self.drop_scratch()
         self._decode.free()
+        if self._kept:
+            self._kept.free()
+        if self._prediction:
+            self._prediction.free()
         self.cache.free()
 
     def _prompt_scratch(self, rows: int, chunk: int) -> Scratch:
@@ -290,19 +362,30 @@ class Runner:
 
     def _recorded(self, kind: str, size: int) -> RecordedLaunches:
         """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length; after
-        _VERIFY for a step in which a request may have several rows."""
+        _VERIFY for a step in which a request may have several rows; or _REPEAT."""
         recorded = self._recordings.get((kind, size))
         if recorded is None:
-            choice = kind.removeprefix(_VERIFY)
-            launches = self.plan.body(self._decode, self.cache, size, decode=choice == kind)
-            keep = 0 if choice == "logits" else 1 if choice == "greedy" else int(choice.removeprefix("top"))
-            launches += self.plan.head(self._decode, size, size, keep)
-            if choice == "greedy":
-                launches.append(self.plan.advance(self._decode, self.cache, size))
-            elif keep:
-                launches.append(self.plan.shortlist(self._decode, size, keep))
+            launches = self._repeat(size) if kind == _REPEAT else self._step(kind, size)
             recorded = self._recordings[kind, size] = self.launcher.record(launches)
         return recorded
+
+    def _step(self, kind: str, size: int) -> list[Launch]:
+        choice = kind.removeprefix(_VERIFY)
+        verifies = choice != kind
+        kept = self._kept if verifies else None
+        launches = self.plan.body(self._decode, self.cache, size, decode=not verifies, kept=kept)
+        keep = 0 if choice == "logits" else 1 if choice == "greedy" else int(choice.removeprefix("top"))
+        launches += self.plan.head(self._decode, size, size, keep)
+        if choice == "greedy":
+            launches.append(self.plan.advance(self._decode, self.cache, size))
+        elif keep:
+            launches.append(self.plan.shortlist(self._decode, size, keep))
+        return launches
+
+    def _repeat(self, size: int) -> list[Launch]:
+        assert isinstance(self.plan, HybridPlan)
+        assert self._kept is not None
+        return self.plan.repeat(self._decode, self.cache, size, self._kept)
 
 
 def _same(logits: Logits) -> Logits:

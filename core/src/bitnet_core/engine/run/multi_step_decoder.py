@@ -64,6 +64,11 @@ class MultiStepDecoder:
         """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
         return self.in_flight.count if self.in_flight and rows and self._rows.keys() >= set(rows) else 0
 
+    def place(self, row: ScheduledTokens) -> int | None:
+        """Return the place in the step buffer of a next row whose predecessor was the last step's; None if there is
+        none, or if further steps are in flight."""
+        return None if self.in_flight else self._rows.get(row)
+
     def forget(self) -> None:
         """Forget rows and steps in flight: the step buffer was used by another step, or blocks were reassigned."""
         self._rows = {}

@@ -41,8 +41,13 @@ class Admission:
         self._cache = cache
         self.blocks = blocks
         self.max_model_len = min(self._context, cache.blocks * KV_BLOCK)
-        self.checkpoints = StateCheckpoints(cache)
+        self.checkpoints = StateCheckpoints(cache, blocks)
         self._free_indices = list(range(cache.sequences - 1, -1, -1))
+
+    @property
+    def spare_states(self) -> int:
+        """Number of requests whose states can be copied for the time of a step."""
+        return self._cache.spares
 
     def detach(self) -> None:
         """Forget the cache: running requests go back to the queue and are recomputed."""
@@ -146,6 +151,8 @@ class Admission:
         self.running.append(request)
         self._grow(request, len(request.tokens) + 1)
         self._cache.set_table(request.req_index, request.blocks)
+        request.prompt_checkpoint = request.computed
+        request.answer_checkpoint = None
         if self.recurrent and request.computed:
             self.checkpoints.restore(request.block_hashes(request.computed)[-1], request.req_index)
 

@@ -11,6 +11,7 @@ from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.sampling.sampler import not_a_number
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
+from bitnet_core.engine.schedule.state_positions import rows_to_block_end
 from bitnet_core.engine.schedule.step_count import StepCountPolicy
 
 
@@ -58,6 +59,8 @@ class MultiStepScheduler:
         """Number of steps before the next read."""
         admission = self._admission
         tokens_left = int(min(most, *map(admission.tokens_left, admission.running)))
+        if admission.recurrent and admission.checkpoints.capacity:
+            tokens_left = min(tokens_left, *map(rows_to_block_end, admission.running))
         return self.step_count.length(tokens_left, waiting=bool(admission.waiting), followed=runs_ahead)
 
     def _runs_ahead(self, runner: Runner) -> bool:

@@ -10,6 +10,7 @@ from bitnet_core.engine.error_log import ErrorLog
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.request.sample_rows import SampleRow
 from bitnet_core.engine.schedule.admission import Admission
+from bitnet_core.engine.schedule.state_positions import keep_state
 
 
 class RequestOutput(NamedTuple):
@@ -42,6 +43,8 @@ class StepResults:
             request.finish_reason = "length"
         self._counts["generated_tokens"] += len(accepted)
         self._publish_blocks(request, before)
+        if self._admission.recurrent and request.computed == before + count > before:  # else states are of other rows
+            keep_state(self._admission.checkpoints, request)
         if request.finish_reason:
             self._admission.finish(request, request.finish_reason)
         return RequestOutput(request, tuple(accepted))
@@ -49,8 +52,6 @@ class StepResults:
     def _publish_blocks(self, request: Request, before: int) -> None:
         """Let later requests reuse the blocks that were filled since `before` rows were computed."""
         admission = self._admission
-        if admission.recurrent and request.computed == checkpoint_at(request) > before:
-            admission.checkpoints.save(request.block_hashes(request.computed)[-1], request.req_index)
         if request.computed // KV_BLOCK > before // KV_BLOCK:
             block_hashes = request.block_hashes(request.computed)
             for index in range(before // KV_BLOCK, len(block_hashes)):
@@ -108,11 +109,3 @@ def _up_to_the_end(request: Request, tokens: list[int], tokens_left: int) -> lis
             request.finish_reason = "length"
             break
     return accepted
-
-
-def checkpoint_at(request: Request) -> int:
-    """Position of the state checkpoint: the end of the last full prompt block.
-
-    A prompt of whole blocks is thus computed in one piece; a longer prompt can reuse all of it, the same one nothing.
-    """
-    return request.prompt_tokens // KV_BLOCK * KV_BLOCK

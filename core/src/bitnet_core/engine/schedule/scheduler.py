@@ -16,14 +16,16 @@ from bitnet_hal.errors import UsageError
 from bitnet_core.engine.counters import zeros
 from bitnet_core.engine.error_log import ErrorLog
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
+from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.request.sample_rows import SampleRow, apply_all, order_rows
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.multi_step import MultiStepScheduler, last_rows
-from bitnet_core.engine.schedule.results import RequestOutput, StepResults, checkpoint_at
+from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.speculative import SpeculativeScheduler
+from bitnet_core.engine.schedule.state_positions import rows_to_checkpoint
 
 _SHARED_ROWS = 1024
 """Largest number of rows of a step that also decodes: decoding requests wait for the whole step."""
@@ -70,6 +72,11 @@ class Scheduler:
     def max_model_len(self) -> int:
         """Largest number of tokens of one request, prompt included."""
         return self._admission.max_model_len
+
+    @property
+    def checkpoints(self) -> StateCheckpoints:
+        """The state checkpoints of delta nets."""
+        return self._admission.checkpoints
 
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises UsageError if the prompt is empty or leaves no token for the answer."""
@@ -163,8 +170,8 @@ class Scheduler:
         for request in sorted(self.running, key=lambda s: s.pending > 1):
             count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)
             start = request.computed
-            if self.recurrent and start < (end := checkpoint_at(request)):
-                count = min(count, end - start)
+            if self.recurrent:
+                count = rows_to_checkpoint(request, count, self.chunk)
             scheduled.append(ScheduledTokens(request.req_index, start, tuple(request.tokens[start : start + count])))
             rows = _rows_of(request, count)
             numbers.update({row: used + count - len(rows) + at for at, row in enumerate(rows)})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.request.sample_rows import SampleRow, order_rows
@@ -18,6 +18,7 @@ from bitnet_core.engine.sampling.constraint import Constraint, Mask, allows
 from bitnet_core.engine.sampling.logits import TopLogits
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
+from bitnet_core.engine.schedule.state_positions import rows_to_block_end
 from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.speculation.policy import PLAIN_RUN, DraftPolicy
@@ -66,8 +67,10 @@ class SpeculativeScheduler:
         """Return the draft tokens to verify, and the seconds that drafting took. No request is preempted for them."""
         admission = self._admission
         running = admission.running
-        most = {request: min(admission.tokens_left(request) - 1, MAX_DRAFT) for request in running}
+        most = {request: min(self._rows_left(request) - 1, MAX_DRAFT) for request in running}
         limits = self.policy.limits(running, most, self.rows)
+        if admission.recurrent:
+            limits = dict(islice(limits.items(), admission.spare_states))
         limits = {one: count for one, count in limits.items() if admission.reserve_free([one], 1 + count)}
         if not limits:
             return {}, 0.0
@@ -76,6 +79,12 @@ class SpeculativeScheduler:
         seconds = time.perf_counter() - began
         self.policy.drafted_for(limits, drafts, seconds)
         return drafts, seconds
+
+    def _rows_left(self, request: Request) -> int:
+        """Number of rows of a request that a step may have: in recurrent models up to the end of a block, where states
+        may be kept."""
+        left = self._admission.tokens_left(request)
+        return min(left, rows_to_block_end(request)) if self._admission.recurrent else left
 
     def _verify(
         self, runner: Runner, drafter: Drafter, drafts: dict[Request, list[int]], began: float
@@ -88,12 +97,17 @@ class SpeculativeScheduler:
         logits = dict(zip(ordered, runner.verify_step(spans, logits_requests), strict=True))
         outputs: list[RequestOutput] = []
         results: dict[Request, tuple[int, int]] = {}
+        kept: dict[int, int] = {}
         for request in running:
             draft = drafts.get(request, [])
+            req_index = request.req_index
             output, accepted = self._accept(request, rows[request], draft, logits)
             outputs.append(output)
             if draft:
                 results[request] = (len(draft), accepted)
+            if request.finish_reason is None:
+                kept[req_index] = 1 + accepted
+        runner.keep_rows(kept)
         self.policy.verified(len(ordered), time.perf_counter() - began, results)
         for request, (drafted, accepted) in results.items():
             drafter.committed(request, ordered.index(rows[request][0]), drafted, accepted)

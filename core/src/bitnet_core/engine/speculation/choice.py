@@ -8,8 +8,11 @@ from typing import Any, Literal
 
 from bitnet_hal.device import DeviceInfo
 from bitnet_hal.errors import UsageError
+from bitnet_hal.tuning.query import FEW_ROWS
 
+from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.speculation.drafter import Drafter
+from bitnet_core.engine.speculation.prediction import PredictionDrafter
 from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.engine import EngineOptions
@@ -23,7 +26,7 @@ Kind = Literal["off", "lookup", "mtp", "draft"]
 class Speculation:
     """The speculation of an engine. draft_model: loads the draft model, None if there is none. kind: the kind in use;
     drafter: None before `load`; off: the reason why draft tokens are not used although the options allow them, "" if
-    there is none.
+    there is none. spares: number of requests whose delta net states can be copied for a step.
 
     Raises UsageError if the option `speculate` needs what is not there, or leaves the draft model unused.
     """
@@ -31,9 +34,10 @@ class Speculation:
     def __init__(
         self, options: EngineOptions, config: ModelConfig, draft_model: Callable[[], Drafter] | None = None
     ) -> None:
-        self.kind = _kind_of(options, draft_model is not None)
+        self.kind = _kind_of(options, config, draft_model is not None)
         self.drafter: Drafter | None = None
         self.off = ""
+        self.spares = 0
         self._options = options
         self._config = config
         self._draft_model = draft_model
@@ -45,9 +49,11 @@ class Speculation:
         if reason and self._asked:
             raise UsageError(f"speculation ({self.kind}) is asked for, but {reason}")
 
-    def load(self) -> None:
-        """Create the drafter."""
-        if self.kind != "off":
+    def load(self, runner: Callable[[], Runner]) -> None:
+        """Create the drafter. runner(): returns the runner in use."""
+        if self.kind == "mtp":
+            self.drafter = PredictionDrafter(runner)
+        elif self.kind != "off":
             self.drafter = self._draft_model() if self._draft_model else PromptLookup()
 
     def rows(self, info: DeviceInfo, *, group_scales: bool) -> int:
@@ -80,28 +86,42 @@ class Speculation:
 
     def _refusal(self, info: DeviceInfo) -> str:
         """Return the reason why steps on a device cannot verify draft tokens of the model, "" if they can."""
-        if self._config.delta:
-            return (
-                "the delta nets of this model keep states, which cannot be rolled back when a draft token is rejected"
-            )
-        if self._options.deterministic or "batch-invariant" in info.features:
-            if invariant_rows(self._config, info, group_scales=True) > 1:
-                return ""
-            return f"{info.request} keeps no two rows of a step batch-invariant (bitnet devices -v)"
-        return (
-            f"{info.request} is not batch-invariant: the result of a row depends on the number of rows; with the "
-            "option deterministic it does not on most devices"
-        )
+        reason = refusal(self._options, self._config, info)
+        if not reason and self._config.delta and not self.spares:
+            return "the cache has no room for a copy of a request's states: it needs a larger kv_cache_bytes"
+        return reason
 
 
-def _kind_of(options: EngineOptions, has_draft_model: bool) -> Kind:
+def _kind_of(options: EngineOptions, config: ModelConfig, has_draft_model: bool) -> Kind:
     kind = options.speculate
     if has_draft_model and kind not in ("auto", "draft"):
         raise UsageError(f'a draft model is given, but speculate is "{kind}": use auto or draft, or no draft model')
     if kind == "draft" and not has_draft_model:
         raise UsageError('speculate is "draft", but there is no draft model: name one with draft_model (--draft-model)')
-    if kind == "mtp":
-        raise UsageError('speculate is "mtp", but this version reads no MTP heads: use lookup or draft')
+    if kind == "mtp" and not config.prediction_head:
+        raise UsageError(
+            'speculate is "mtp", but the model has no head for multi-token prediction that can be used: use lookup or '
+            "draft"
+        )
     if kind == "auto":
         return "draft" if has_draft_model else "lookup"
     return kind
+
+
+def refusal(options: EngineOptions, config: ModelConfig, info: DeviceInfo) -> str:
+    """Return the reason why steps on a device cannot verify draft tokens of a model, "" if they can."""
+    if options.deterministic or "batch-invariant" in info.features:
+        if invariant_rows(config, info, group_scales=True) > 1:
+            return ""
+        return f"{info.request} keeps no two rows of a step batch-invariant (bitnet devices -v)"
+    return (
+        f"{info.request} is not batch-invariant: the result of a row depends on the number of rows; with the option "
+        "deterministic it does not on most devices"
+    )
+
+
+def verify_rows(options: EngineOptions, config: ModelConfig, info: DeviceInfo, sequences: int, chunk: int) -> int:
+    """Return the largest number of rows of a step that verifies draft tokens; 0 if there is none."""
+    if options.speculate == "off" or refusal(options, config, info):
+        return 0
+    return min(invariant_rows(config, info, group_scales=True), chunk, max(sequences, FEW_ROWS))

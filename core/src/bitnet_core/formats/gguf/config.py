@@ -42,7 +42,6 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     layers = prediction_heads.trunk_layers(path, keys, tensors)
     vocab = keys.count("vocab_size", _tokens(metadata))
     activation, findings = _activation(path, keys, arch, layers, hidden, vocab)
-    findings += prediction_heads.findings(keys)
     projection_norms = family.projection_norms and FIRST_INPUT_NORM in tensors
     pooling, assumed = pooling_of_gguf(path, keys, projection_norms)
     scaling, factor, original = _rope_scaling(path, keys, arch, tensors)

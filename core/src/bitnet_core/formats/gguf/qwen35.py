@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf.hadamard import Rotation, is_rotated, read_rotation
+from bitnet_core.formats.gguf.hadamard import PREFIX, Rotation, is_rotated, read_rotation
 from bitnet_core.formats.gguf.prediction_heads import in_heads
 from bitnet_core.formats.gguf.unused_keys import check_unused
 from bitnet_core.formats.keys import MetadataReader, short
-from bitnet_core.formats.names import matrices
+from bitnet_core.formats.names import PREDICTION, matrices
 from bitnet_core.formats.rotation import Order
 from bitnet_core.model.config import DeltaNet, ModelConfig
 
@@ -36,6 +36,8 @@ _KEYS = frozenset({
     *("rope.scaling.type", "full_attention_interval", "ssm.conv_kernel", "ssm.state_size", "ssm.group_count"),
     *("ssm.time_step_rank", "ssm.inner_size", "nextn_predict_layers"),
 })  # fmt: skip
+_ROTATED_GROUP_SIZE = 128
+"""Columns that share an activation scale by default if weights are rotated: the rotation spreads outliers."""
 _MOST_TAPS = 64
 _WIDEST_HEAD = 1024
 _MOST_HEADS = 1 << 12
@@ -60,7 +62,12 @@ def with_delta_nets(path: Path, keys: MetadataReader, metadata: Mapping[str, Any
     if not is_rotated(metadata):
         return config
     rotation = rotation_of(path, metadata, config)
-    return replace(config, hadamard=rotation.block, delta=replace(delta, regrouped=rotation.regrouped))
+    return replace(
+        config,
+        hadamard=rotation.block,
+        delta=replace(delta, regrouped=rotation.regrouped),
+        activation_group_size=_ROTATED_GROUP_SIZE,
+    )
 
 
 def rotation_of(path: Path, metadata: Mapping[str, Any], config: ModelConfig) -> Rotation:
@@ -70,6 +77,12 @@ def rotation_of(path: Path, metadata: Mapping[str, Any], config: ModelConfig) ->
     keys = MetadataReader(path, metadata, f"{ARCHITECTURE}.")
     widths = {columns for _, columns in shapes.values()} | {config.hidden}
     return read_rotation(path, metadata, names, widths, lambda name: in_heads(keys, name))
+
+
+def rotated_heads(path: Path, metadata: Mapping[str, Any], keys: MetadataReader) -> bool:
+    """Return whether a matrix of a prediction head is rotated."""
+    names = MetadataReader(path, metadata, PREFIX)
+    return any(in_heads(keys, name) for key in ("weight_names", "inverse_weight_names") for name in names.names(key))
 
 
 def _check_keys(path: Path, keys: MetadataReader) -> None:
@@ -167,8 +180,9 @@ def shapes(path: Path, config: ModelConfig, tensors: Mapping[str, tuple[int, ...
 def row_order(config: ModelConfig, name: str) -> Order | None:
     """Return the stored row of each row of a matrix, or element of a vector; None if the stored order is kept."""
     match = _LAYER.fullmatch(name)
-    if not match or config.is_delta(int(match[1])):
+    if match and config.is_delta(int(match[1])):
         return None
+    last = match[2] if match else name.removeprefix(PREDICTION)
     dim, heads, pairs = config.head_dim, np.arange(config.n_heads)[:, None], config.rotary_pairs
     first, rest = np.arange(pairs), np.arange(2 * pairs, dim)
     head = np.concatenate([first, rest[: dim // 2 - pairs], first + pairs, rest[dim // 2 - pairs :]])
@@ -179,5 +193,5 @@ def row_order(config: ModelConfig, name: str) -> Order | None:
         "attn_q_norm": head,
         "attn_k_norm": head,
     }
-    order = orders.get(match[2])
+    order = orders.get(last)
     return None if order is None else order.reshape(-1)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense, weight_checks
-from bitnet_core.formats.gguf import qwen35
+from bitnet_core.formats.gguf import prediction_heads, qwen35
 from bitnet_core.formats.gguf import ternary as gguf_ternary
 from bitnet_core.formats.gguf.config import read_config
 from bitnet_core.formats.gguf.container import Tensor
@@ -60,7 +60,8 @@ class GGUFSource:
             self._config, findings = read_config(path, self._file.metadata, self._tensors.keys())
             arch = self._config.arch
             keys = MetadataReader(path, self._file.metadata, f"{arch}.")
-            self._tensors = {name: t for name, t in self._tensors.items() if not in_heads(keys, name)}
+            stored, self._tensors = self._tensors, {}
+            self._tensors = {name: tensor for name, tensor in stored.items() if not in_heads(keys, name)}
             self._check_types()
             self._signs: Signs = {}
             if self._config.hadamard:
@@ -73,6 +74,7 @@ class GGUFSource:
                 shapes = qwen35.shapes(path, self._config, shapes)
             weight_checks.check_shapes(path, self._config, shapes)
             self._config = replace(self._config, ternary_tables=self._has_ternary_tables())
+            findings += self._read_head(keys, stored)
             self._matrices = ternaries(self._config)
             self._tiles, self._quantize = tiles, quantize
             self._findings = [*findings, *weight_checks.gguf_tokenizer(path, self._config, self._file.metadata)]
@@ -142,7 +144,9 @@ class GGUFSource:
         if tensor.type.name in gguf_ternary.GROUPED:
             return dense.from_ternary(self.ternary(name))
         try:
-            return dense.from_file(self._file.data(tensor), tensor.type.name, rows, columns)
+            weight = dense.from_file(self._file.data(tensor), tensor.type.name, rows, columns)
+            order = self._order(name)
+            return weight if order is None else replace(weight, rows=len(order), data=weight.data[order])
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
 
@@ -190,6 +194,22 @@ class GGUFSource:
 
     def close(self) -> None:
         self._file.close()
+
+    def _read_head(self, keys: MetadataReader, stored: Mapping[str, Tensor]) -> list[Finding]:
+        """Add the tensors of the first prediction head if they can be used; returns a finding if the file has one."""
+        config = self._config
+        if not config.delta:
+            return prediction_heads.findings(keys, "this architecture's is not supported")
+        head = prediction_heads.first_head(stored, config.n_layers)
+        shapes = {name: tensor.shape for name, tensor in head.items()}
+        reason = prediction_heads.unusable(config, shapes, {name: tensor.type.name for name, tensor in head.items()})
+        reason = reason or next((tensor.fault for tensor in head.values() if tensor.fault), "")
+        if qwen35.rotated_heads(self.path, self._file.metadata, keys):
+            reason = "its matrices are rotated, which is not supported"
+        if not reason:
+            self._tensors |= head
+            self._config = replace(config, prediction_head=True)
+        return prediction_heads.findings(keys, reason)
 
     def _check_types(self) -> None:
         """Raise ModelError for a tensor that cannot be read."""
