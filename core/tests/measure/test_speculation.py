@@ -41,7 +41,7 @@ def test_draft_tokens_are_as_often_right_as_they_should_be() -> None:
 def test_what_is_measured_is_what_was_asked_for(make_engine: Make) -> None:
     engine = make_engine("silu", 2, deterministic=True, speculate="lookup", max_sequences=3)
     drafter = engine.scheduler.speculative.drafter
-    result = measure_speculation(engine, [0.0, 1.0], prompt_tokens=9, max_tokens=40, repeat=1, sequences=2)
+    result = measure_speculation(engine, [0.0, 1.0], prompt_tokens=9, max_tokens=24, repeat=1, sequences=2)
     document = json.loads(json.dumps(result.document()))
     assert (document["kind"], document["sequences"]) == ("lookup", 2)
     assert list(document["row_seconds"]) == ["1", "2", "4", "8"]
@@ -61,13 +61,10 @@ def test_an_engine_without_speculation_says_why(make_engine: Make) -> None:
 
 
 def test_bench_prints_it(bitnet: Callable[..., Any]) -> None:
-    given = ("bench", "--synthetic", "tiny", "-d", "numpy", "-p", 8, "-n", 6, "--repeat", 1, "--deterministic")
+    given = ("bench", "--synthetic", "bonsai-tiny", "-d", "numpy", "-p", 8, "-n", 4, "--repeat", 1, "--deterministic")
     result = bitnet(*given, "--acceptance", 0.5, "--acceptance", 1)
     assert result.code == 0
     lines = [line for line in result.out.splitlines() if line.startswith(("verified rows", "speculation, P = "))]
     assert [line.split("  ")[0] for line in lines] == ["verified rows", "speculation, P = 0.5", "speculation, P = 1"]
-    document = json.loads(bitnet(*given, "--speculate", "lookup", "--json").out)
-    assert document["speculation"]["runs"][0]["probability"] is None
-    assert "speculation" not in json.loads(bitnet(*given, "--json").out)
     wrong = bitnet(*given, "--acceptance", 2)
     assert (wrong.code, "acceptance" in wrong.err) == (2, True)

@@ -21,7 +21,7 @@ from bitnet_core.progress import Progress
 
 _ROWS = (1, 2, 4, 8)
 _WARM_UPS = 3
-_TIMED = 15
+_TIMED = 9
 
 
 @dataclass(frozen=True, slots=True)
