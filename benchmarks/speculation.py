@@ -3,7 +3,7 @@
 Three measurements of each shape, greedy, with the option deterministic where the device needs it:
 
 - the duration of a step that verifies 1, 2, 4 and 8 rows of one text;
-- tokens per second with draft tokens that are right with probability 0.5, 0.7 and 0.9, for 1 and 8 texts;
+- tokens per second with draft tokens that are right with probability 0.5, 0.7 and 0.9, for 1, 4 and 8 texts;
 - prompt lookup on a text that repeats its prompt, the edit of a source file, and on prose that does not. Random weights
   write neither, so a constraint forces the texts: every step computes the model, and its choice is the next token of
   the text. Tokens are words and marks.
@@ -37,7 +37,7 @@ CODE = ROOT / "core/src/bitnet_core/engine/schedule/admission.py"
 PROSE = ROOT / "docs/decisions.md"
 EDITS = (("request", "entry"), ("blocks", "pages"), ("Return", "Give"), ("tokens_left", "room"))
 PROBABILITIES = (0.5, 0.7, 0.9)
-SEQUENCES = (1, 8)
+SEQUENCES = (1, 4, 8)
 
 
 class Forced:
@@ -135,7 +135,7 @@ def measured(shape: str, device: str, arguments: argparse.Namespace) -> dict[str
         drafter, rows = speculative.drafter, speculative.rows
         found["simulated"] = [
             measure_speculation(
-                engine, PROBABILITIES, prompt_tokens=64, max_tokens=count, repeat=repeat, sequences=sequences
+                engine, PROBABILITIES, prompt_tokens=16, max_tokens=count, repeat=repeat, sequences=sequences
             ).document()
             for sequences in SEQUENCES
         ]
@@ -189,8 +189,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-d", "--device", default="cuda")
     parser.add_argument("--shapes", default="2b4t,bonsai-8b,bonsai2-27b")
-    parser.add_argument("--tokens", type=int, default=256, help="tokens of each text")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of each text")
+    parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--json", type=Path, help="file for all figures")
     arguments = parser.parse_args()
     results = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.testing.drafts import draft_always
-from bitnet_hal.errors import GpuError, OutOfMemoryError
+from bitnet_hal.errors import DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_hal.reference.device import NumpyDevice
 
 Make = Callable[..., Any]
@@ -166,8 +167,8 @@ def test_texts_end_where_they_would(both: Any) -> None:
     """At their limit, at the context's, and at a token that ends them among accepted ones."""
     plain, _, _ = both([(PROMPTS[0], SAMPLINGS["hot"], {})])
     said = plain[0].generated
-    limits = [(PROMPTS[0], SAMPLINGS["hot"], {"max_tokens": limit}) for limit in range(1, 12)]
-    stops = [(PROMPTS[0], SAMPLINGS["hot"], {"stop_token_ids": [token]}) for token in said[:8]]
+    limits = [(PROMPTS[0], SAMPLINGS["hot"], {"max_tokens": limit}) for limit in (1, 2, 5, 8)]
+    stops = [(PROMPTS[0], SAMPLINGS["hot"], {"stop_token_ids": [token]}) for token in said[1:6]]
     for asked in (*limits, *stops):
         both([asked], 7)
     both([(PROMPTS[1], SAMPLINGS["hot"], {"max_tokens": 200})], 7, context=100)
@@ -247,3 +248,39 @@ def test_a_failed_step_is_repeated(make_engine: Make, run_all: Run, faulty: Any)
     run_all(engine)
     assert found.generated == wanted.generated
     assert engine.scheduler.errors.counts
+
+
+def test_a_device_that_cannot_verify_ends_speculation_alone(
+    make_engine: Make, run_all: Run, faulty: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The device is lost in the middle of a text; the next one is not batch-invariant."""
+    able = partial(faulty, features=frozenset({"batch-invariant"}))
+    device = able()
+    engine = make_engine("silu", 2, device, lambda _: faulty(), Prophet({(5, 6, 7): [1] * TOKENS}))
+    draft_always(engine, engine.speculation.drafter, 4)
+    found = engine.add_request(PROMPTS[0], max_tokens=TOKENS)
+    while found.generated_tokens < 4:
+        engine.step()
+
+    def lose(*_: Any) -> None:
+        raise DeviceLostError("gone")
+
+    drafted = engine.figures()["draft_tokens"]
+    device.before["download"] = lose
+    run_all(engine)
+    assert (found.finish_reason, found.generated_tokens) == ("length", TOKENS)
+    assert engine.figures()["draft_tokens"] == drafted > 0
+    assert caplog.text.count("speculation (draft) is off: numpy:0 is not batch-invariant") == 1
+    assert "not batch-invariant" in engine.speculation.figures(engine.scheduler.counts)["off"]
+
+
+def test_what_cannot_be_kept_is_refused(make_engine: Make, faulty: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UsageError, match=r"speculation \(lookup\) is asked for, but numpy:0 is not batch-invariant"):
+        make_engine("silu", speculate="lookup")
+    alone = dict.fromkeys(faulty().info.batch_invariant_rows, 1)
+    with pytest.raises(UsageError, match="keeps no two rows of a step batch-invariant"):
+        make_engine("silu", 0, faulty(batch_invariant_rows=alone), speculate="lookup", deterministic=True)
+    with caplog.at_level(logging.INFO, "bitnet_core.engine.speculation.choice"):
+        engine = make_engine("silu")
+    assert caplog.text.count("speculation (lookup) is off: numpy:0 is not batch-invariant") == 1
+    assert engine.scheduler.speculative.drafter is None

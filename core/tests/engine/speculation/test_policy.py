@@ -54,7 +54,7 @@ class Bench:
         if not limits:
             for text in self.texts:
                 text.tokens.append(0)
-            self.policy.stepped(len(self.texts), self.cost(rows), 1, free=True)
+            self.policy.stepped(len(self.texts), self.cost(rows), 1)
             return
         self.policy.drafted_for(limits, {text: [0] for text in limits}, 0.0)
         results = {}
@@ -120,9 +120,9 @@ def test_rows_go_to_the_likelier_texts() -> None:
 
 def test_steps_without_drafts_are_measured_now_and_then() -> None:
     bench = Bench([0.95], 1.0, 0.02)
-    bench.speed(300)
+    bench.speed(17 + 256 + 16 + 20)
     runs = "".join("x" if size else "-" for size in bench.sizes)
-    assert runs == "-" * 16 + "x" * 128 + "-" * 8 + "x" * 128 + "-" * 8 + "x" * 12
+    assert runs == "-" * 17 + "x" * 256 + "-" * 16 + "x" * 20
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("lookup", "repeat"), ("draft", "trained"), ("mtp", "other weights")])
@@ -149,8 +149,8 @@ def test_searches_without_a_draft_become_rare_if_tokens_are_quick() -> None:
     for seconds, waits in ((0.001, [1, 2, 4, 8, 16, 32, 32]), (0.02, [1] * 7)):
         policy: Any = DraftPolicy("lookup", zeros())
         text = Text()
-        for _ in range(2):
-            policy.stepped(1, seconds, 8, free=True)
+        for steps in (1, 16):
+            policy.stepped(1, steps * seconds, steps)
         for wait in waits:
             assert policy.until_next([text], 8) == 0
             policy.drafted_for({text: 2}, {}, 0.0)

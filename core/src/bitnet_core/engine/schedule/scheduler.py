@@ -121,7 +121,7 @@ class Scheduler:
         began = time.perf_counter()
         most = max(1, self.speculative.until_next())
         done = self._decode(queued, greedy, most)
-        self.speculative.stepped(done, time.perf_counter() - began, most)
+        self.speculative.stepped(done, time.perf_counter() - began)
         return done
 
     def _decode(self, queued: int, greedy: bool, most: float) -> list[RequestOutput]:

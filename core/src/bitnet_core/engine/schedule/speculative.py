@@ -21,7 +21,7 @@ from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.state_positions import rows_to_block_end
 from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.drafter import Drafter
-from bitnet_core.engine.speculation.policy import PLAIN_RUN, DraftPolicy
+from bitnet_core.engine.speculation.policy import DraftPolicy
 
 
 class SpeculativeScheduler:
@@ -47,11 +47,11 @@ class SpeculativeScheduler:
         """Number of tokens that the running requests may generate before one of them may have a draft."""
         return self.policy.until_next(self._admission.running, self.rows)
 
-    def stepped(self, outputs: Sequence[RequestOutput], seconds: float, most: float) -> None:
-        """Take the duration of steps without draft tokens. most: largest number of steps that were allowed."""
+    def stepped(self, outputs: Sequence[RequestOutput], seconds: float) -> None:
+        """Take the duration of steps without draft tokens."""
         steps = max((len(output.tokens) for output in outputs), default=0)
         if steps:
-            self.policy.stepped(len(outputs), seconds / steps, steps, free=most >= PLAIN_RUN)
+            self.policy.stepped(len(outputs), seconds, steps)
 
     def step(self, runner: Runner) -> list[RequestOutput] | None:
         """Verify draft tokens in one step with a row of every other running request; None if no draft seems worth

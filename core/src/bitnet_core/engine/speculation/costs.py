@@ -18,6 +18,10 @@ class StepCosts:
         self.measured: dict[int, float] = {}
         """The medians by number of rows."""
 
+    def is_new(self, rows: int) -> bool:
+        """Return True if there was no measurement of this size."""
+        return rows not in self._last
+
     def update(self, rows: int, seconds: float) -> None:
         """Add a measurement."""
         last = self._last.get(rows)

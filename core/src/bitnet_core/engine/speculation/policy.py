@@ -23,10 +23,11 @@ _GUESS_WEIGHT = 4
 _KEPT = 0.98
 """Weight of earlier verifications of all requests against the next one."""
 
-PLAIN_RUN = 8
-"""Number of steps without draft tokens that are measured together: the first ones of a run may be slower."""
+_PLAIN_RUN = 16
+"""Number of consecutive steps without draft tokens that are measured together: the device runs some of them without the
+host, more the longer the run."""
 
-_PLAIN_EVERY = 128
+_PLAIN_EVERY = 256
 """Number of steps with draft tokens after which such a run is measured again: costs change as texts grow."""
 
 _SLOW_SECONDS = 0.005
@@ -53,7 +54,8 @@ class DraftPolicy:
         self._verifying = StepCosts()  # of those with, by number of rows
         self._drafting = StepCosts()  # of proposals, by largest number of draft tokens of a request
         self._steps = 0  # that verified draft tokens, since the last measured run without
-        self._plain_left = 2 * PLAIN_RUN  # steps of that run
+        self._plain_left = 1 + _PLAIN_RUN  # steps without draft tokens before the next with
+        self._run = (0, 0, 0.0)  # requests, steps and seconds of the present run without
         self._right = self._tried = 0.0
         self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
         self._warned = False
@@ -69,7 +71,7 @@ class DraftPolicy:
         if not due or spare < 1:
             return {}
         if len(requests) not in self._plain.measured or self._steps >= _PLAIN_EVERY:
-            self._plain_left = PLAIN_RUN
+            self._plain_left = _PLAIN_RUN + self._plain.is_new(len(requests))
             return {}
         chosen = self._best(due, most, len(requests), spare)
         for request in due:
@@ -143,18 +145,21 @@ class DraftPolicy:
         waiting = min((self._state(one).wait(len(one.tokens)) for one in requests), default=math.inf)
         return max(waiting, self._plain_left)
 
-    @property
-    def step_seconds(self) -> dict[str, dict[int, float]]:
-        """The median seconds of steps: without draft tokens by number of requests, of those with by number of rows."""
-        return {"plain": dict(self._plain.measured), "verifying": dict(self._verifying.measured)}
-
-    def stepped(self, requests: int, seconds: float, steps: int, *, free: bool) -> None:
-        """Take steps without draft tokens, which took this many seconds each. free: True if speculation did not cut the
-        run short."""
-        if free:
-            self._plain.update(requests, seconds)
-            self._steps = 0
+    def stepped(self, requests: int, seconds: float, steps: int) -> None:
+        """Take steps without draft tokens, which took this many seconds together."""
         self._plain_left = max(0, self._plain_left - steps)
+        if self._plain.is_new(requests):
+            self._plain.update(requests, seconds / steps)
+            return
+        before, run_steps, run_seconds = self._run
+        if requests == before:
+            steps += run_steps
+            seconds += run_seconds
+        self._run = (requests, steps, seconds)
+        if steps >= _PLAIN_RUN:
+            self._plain.update(requests, seconds / steps)
+            self._run = (0, 0, 0.0)
+            self._steps = 0
 
     def drafted_for(
         self, limits: Mapping[Request, int], drafts: Mapping[Request, Sequence[int]], seconds: float
@@ -170,6 +175,7 @@ class DraftPolicy:
         counts = self._counts
         counts["draft_steps"] += 1
         self._steps += 1
+        self._run = (0, 0, 0.0)
         self._verifying.update(rows, seconds)
         for request, (drafted, accepted) in results.items():
             self._state(request).verified(len(request.tokens), drafted, accepted)
