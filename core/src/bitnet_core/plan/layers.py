@@ -301,7 +301,13 @@ class Plan:
         ]
 
     def _rotate(
-        self, scratch: Scratch, rows: int, layer: LayerWeights, qkv: View, queries: View, caches: tuple[View, View]
+        self,
+        scratch: Scratch,
+        rows: int,
+        layer: LayerWeights | PredictionWeights,
+        qkv: View,
+        queries: View,
+        caches: tuple[View, View],
     ) -> Launch:
         """Rotate queries[rows, q_width], and keys, which are stored with the values."""
         step = scratch.view("step", rows)

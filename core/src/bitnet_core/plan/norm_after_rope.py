@@ -20,6 +20,7 @@ from bitnet_hal.launcher import Launch
 
 from bitnet_core.plan.device_weights import LayerWeights
 from bitnet_core.plan.layers import CacheViews, Plan
+from bitnet_core.plan.prediction_weights import PredictionWeights
 from bitnet_core.plan.scratch import Scratch
 
 _EPS = 2.0**40
@@ -41,13 +42,13 @@ class NormAfterRopePlan(Plan):
         scratch: Scratch,
         cache: CacheViews,
         rows: int,
-        layer: LayerWeights,
+        layer: LayerWeights | PredictionWeights,
         qkv: View,
         caches: tuple[View, View],
         heads: View,
     ) -> list[Launch]:
         """Compute heads[rows, q_width] from qkv in three launches; qkv receives the queries."""
-        assert layer.q_gain is not None
+        assert isinstance(layer, LayerWeights) and layer.q_gain is not None  # no such model has a prediction head
         config = self.config
         queries = scratch.view("queries", rows)
         multiplied = qkv.part(0, queries.nbytes)
