@@ -48,7 +48,8 @@ class NormAfterRopePlan(Plan):
         heads: View,
     ) -> list[Launch]:
         """Compute heads[rows, q_width] from qkv in three launches; qkv receives the queries."""
-        assert isinstance(layer, LayerWeights) and layer.q_gain is not None  # no such model has a prediction head
+        assert isinstance(layer, LayerWeights)  # no such model has a prediction head
+        assert layer.q_gain is not None
         config = self.config
         queries = scratch.view("queries", rows)
         multiplied = qkv.part(0, queries.nbytes)

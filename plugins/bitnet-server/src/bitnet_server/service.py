@@ -301,7 +301,8 @@ class Service:
         engine = self.model.engine
         counts = engine.scheduler.counts
         left = Counter(info.request for info, _ in self.model.summary.skipped)
-        drafted, accepted = ({engine.speculation.kind: counts[name]} for name in ("draft_tokens", "accepted_tokens"))
+        kind: str = engine.speculation.kind
+        drafted, accepted = ({kind: counts[name]} for name in ("draft_tokens", "accepted_tokens"))
         launches = {device: counts.total() for device, counts in engine.kernel_launches_by_device.items()}
         return {
             "errors": (
