@@ -45,9 +45,9 @@ def embeddings(service: Service, request: EmbeddingsRequest) -> Document:
     """Return the vectors of texts or token ids. Raises ApiError 400 for a model that generates text."""
     _check_embeds(service, 400)
     rows, tokens = _rows(service, _inputs(request.input), request.dimensions, truncate=False)
-    base64 = request.encoding_format == "base64"
+    as_base64 = request.encoding_format == "base64"
     data = [
-        {"object": "embedding", "index": at, "embedding": _base64(row) if base64 else row.tolist()}
+        {"object": "embedding", "index": at, "embedding": _base64(row) if as_base64 else row.tolist()}
         for at, row in enumerate(rows)
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
