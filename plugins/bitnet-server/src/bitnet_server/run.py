@@ -155,17 +155,18 @@ async def _watch(server: _Server, service: Service, say: Say, drain: _Drain) -> 
     """Print the server's progress; end the server if it can do nothing more."""
     while service.loading and service.error is None:
         await asyncio.sleep(0.05)
-    if service.error is not None:
+    if service.loading:
         server.should_exit = True
         return
     info = service.model.device.info
-    say(f"{service.names[0]} on {info.request} ({info.name}), {service.model.engine.sequences} concurrent requests")
+    more = " and others" if service.model.others is not None else ""
+    say(f"{service.names[0]} on {info.request} ({info.name}){more}, {service.slots} concurrent requests")
     tokens = requests = 0
     while True:
         for _ in range(round(_TOLD_EVERY)):
             await asyncio.sleep(1)
-            if service.lost:
-                say("the device is lost")
+            if service.error is not None:
+                say("the device is lost" if service.lost else str(service.error))
                 drain.signalled()
                 return
         if service.tokens_made > tokens:
