@@ -10,8 +10,8 @@ from functools import lru_cache
 from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.kernels.spec import KernelSpec
-from bitnet_hal.tuning.measured import PRODUCT
 
 SPIN = 0.005
 """Seconds of polling without a pause: the time of a token, or of a prompt on a fast GPU."""

@@ -9,12 +9,13 @@ import pytest
 from bitnet_hal.device import TunableDevice
 from bitnet_hal.errors import GpuError, UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.testing.cases.case import Case, expected
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.testing.compiles import failing_kernels
 from bitnet_hal.testing.workbench import Bench
-from bitnet_hal.tuning.measured import PRODUCT, tiling_key
+from bitnet_hal.tuning.measured import tiling_key
 
 _TUNED_CASES = 8
 """Cases of each product, spread over its list."""
