@@ -110,12 +110,18 @@ def bench(
             from bitnet_core.measure.profiling import chrome_trace
 
             file.write(json.dumps(chrome_trace(profiles)).encode())
+    _show(result, profiles, speculation, as_json=as_json)
+
+
+def _show(
+    result: BenchResult, profiles: list[StepProfile], speculation: SpeculationResult | None, *, as_json: bool
+) -> None:
     if as_json:
         print_json(result.document() | ({"speculation": speculation.document()} if speculation else {}))
-    else:
-        _print(result, list(speculation_rows(speculation)) if speculation else [])
-        for step in profiles:
-            _print_kernels(step, result.read_bandwidth)
+        return
+    _print(result, list(speculation_rows(speculation)) if speculation else [])
+    for step in profiles:
+        _print_kernels(step, result.read_bandwidth)
 
 
 def _bench_model(
