@@ -193,6 +193,8 @@ class Dispatcher:
     def assign(self) -> None:
         """Give waiting requests to replicas. A device that is full gets no more if there are several: a request waits
         here until the one where it ends soonest has room."""
+        if not self._queue:
+            return
         if (error := self.lost) is not None:
             self.fail_waiting(error)
         ready = [replica for replica in self.replicas if replica.state == "ready" and replica.responsive]
