@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bitnet_hal.errors import UsageError
+from bitnet_hal.errors import BitnetError, UsageError
 
 from bitnet_core.engine.replicas.replica import Replica
 from bitnet_core.engine.replicas.routing import TextLength, Work, end_seconds, work_of
@@ -66,7 +67,8 @@ class Dispatcher:
             for request in requests:
                 owner = self._owners.get(request)
                 if owner is not None:
-                    owner.thread.call(partial(self._cancel_at, owner, request))
+                    with suppress(BitnetError):  # the thread has ended, and the request with it
+                        owner.thread.call(partial(self._cancel_at, owner, request))
                 elif request in self._queue:
                     self._queue.remove(request)
                     self._moves.pop(request, None)
@@ -78,7 +80,8 @@ class Dispatcher:
             self.fail_waiting(error)
             for replica in self.replicas:
                 if replica.engine is not None:
-                    replica.thread.call(partial(self._fail_at, replica, error))
+                    with suppress(BitnetError):  # as above
+                        replica.thread.call(partial(self._fail_at, replica, error))
 
     def fail_waiting(self, error: Exception) -> None:
         """End the requests that no replica has with an error."""

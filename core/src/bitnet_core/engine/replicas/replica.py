@@ -131,7 +131,10 @@ class Replica(Generic[M]):
         return time.monotonic() - self.left > min(RETURN_SECONDS * 2.0 ** min(self.returns, 10), _LONGEST_PAUSE)
 
     def measure(self, engine: Engine) -> None:
-        """Measure the speed of prompts and of steps of one and several requests; runs in the thread."""
+        """Measure the speed of prompts and of steps of one and several requests; runs in the thread. The engine's
+        counters and seconds do not change."""
+        scheduler = engine.scheduler
+        counts, seconds = dict(scheduler.counts), dict(scheduler.seconds)
         for run, requests in enumerate((1, _TOGETHER, 1, _TOGETHER)):  # the first two compile
             if run < 3:
                 self.speed = DeviceSpeed()
@@ -142,6 +145,9 @@ class Replica(Generic[M]):
             self._seen = _totals(engine)
             while outputs := engine.step():
                 self.learn(engine, outputs)
+        scheduler.counts.update(counts)
+        scheduler.seconds.update(seconds)
+        self._seen = _totals(engine)
 
     def learn(self, engine: Engine, outputs: list[RequestOutput]) -> None:
         """Add the duration of the last step, which gave these outputs, to the speed."""
