@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from bitnet_core.engine.replicas.arrivals import OtherDevices
 from bitnet_core.engine.replicas.replica_set import ReplicaSet
 from bitnet_core.engine.replicas.speed import DeviceSpeed
 from bitnet_core.errors import ModelError
+from bitnet_core.model.config import Pooling
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.device import DeviceInfo
 from bitnet_hal.errors import DeviceLostError, DeviceNotFoundError, GpuError, GpuTimeoutError
@@ -357,3 +359,13 @@ def test_a_new_device_is_taken_in_between_texts(running: Any, faulty: Any, alone
         assert made.devices()[1].generated_tokens > 60
         assert (made.devices()[2].state, made.error) == ("away", None)
     assert [texts.tokens[request] for request in requests] == alone(8, tokens=100)
+
+
+def test_a_model_that_embeds_texts_uses_one_device(tiny: Any, faulty: Any) -> None:
+    source = tiny.TinySource(tiny.CONFIGS["silu"], 0)
+    source.config = replace(source.config, pooling=Pooling("last"))
+    made: ReplicaSet[Any] = ReplicaSet(lambda: Loaded(Engine(source, faulty()), Further({"b:0": faulty()})), print)
+    made.start()
+    until(lambda: made.error is not None)
+    made.close(10)
+    assert "uses one device" in str(made.error)

@@ -164,7 +164,7 @@ class Service:
         """Run action(model) in the engine's thread, before its next step, and return the result; call it in a worker
         thread. Raises ApiError if the action fails."""
         try:
-            return self._engine_thread.call(action).result()
+            return self.replicas.call(action).result()
         except Exception as exc:
             raise from_engine(exc) from exc
 

@@ -189,6 +189,9 @@ class ReplicaSet(Generic[R]):
             return
         self._dispatcher.several = True
         names = self._others.names(first.name)
+        if names and model.engine.config.pooling:
+            self._unusable(first, UsageError("a model that embeds texts uses one device: name one"))
+            return
         self._begin(first, model, measured=bool(names))
         self._begun = True
         for name in names:
