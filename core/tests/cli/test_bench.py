@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,19 @@ def test_synthetic_weights_are_the_same_every_time() -> None:
     first, second = SyntheticSource("tiny"), SyntheticSource("tiny")
     assert np.array_equal(first.dense("token_embd").data, second.dense("token_embd").data)
     assert first.sha256() == second.sha256()
+
+
+def test_several_devices(bitnet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BITNET_GPU_FAKE", "cuda,rocm")
+    arguments = ("bench", "--synthetic", "tiny", "-d", "cuda:0,rocm:0", "-p", 8, "-n", 4, "-s", 2, "--repeat", 1)
+    found = json.loads(bitnet(*arguments, "--json").out)
+    assert [one["device"] for one in found["devices"]] == ["cuda:0", "rocm:0"]
+    for speed in ("prefill", "decode", "whole"):
+        for when in ("alone", "together"):
+            assert found["sum"][when][speed] == pytest.approx(sum(one[when][speed] for one in found["devices"]))
+            assert min(one[when][speed] for one in found["devices"]) > 0
+    assert found["share"] == pytest.approx(found["sum"]["together"]["whole"] / found["sum"]["alone"]["whole"])
+    shown = bitnet(*arguments)
+    assert (shown.code, "rocm:0 (fake rocm device (numpy))" in shown.out, "sum" in shown.out) == (0, True, True)
+    assert bitnet(*arguments, "--profile", tmp_path / "trace.json").code == 2
+    assert "no device cuda:3" in bitnet("bench", "--synthetic", "tiny", "-d", "cuda:0,cuda:3").err

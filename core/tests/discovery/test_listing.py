@@ -18,7 +18,7 @@ from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.discovery import listing
 from bitnet_hal.discovery.child import Fork
 from bitnet_hal.discovery.driver_cache import remembered
-from bitnet_hal.discovery.listing import _from_plain, _to_plain
+from bitnet_hal.discovery.plain import from_plain, to_plain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere backends are asked in the same process")
 
@@ -158,7 +158,7 @@ def test_a_description_comes_back_as_it_was() -> None:
         extra={"a": 1, "b": 0.1, "c": True, "d": "e"},
     )
     assert all(getattr(info, field.name) for field in fields(info) if field.name != "fake")
-    assert _from_plain(json.loads(json.dumps(_to_plain(info)))) == info
+    assert from_plain(json.loads(json.dumps(to_plain(info)))) == info
 
 
 def test_lists_need_no_numpy() -> None:

@@ -33,7 +33,7 @@ from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
 from bitnet_hal.launches import B, Bound, BoundLaunch, K, LaunchRecording
 from bitnet_hal.ownership import Ownership
-from bitnet_hal.waiting import TIMEOUT_VARIABLE, ready_within, wait_limit
+from bitnet_hal.waiting import TIMEOUT_VARIABLE, QueuedWork, multiply_adds, ready_within
 
 LOGGED_BYTES = 1 << 20
 """Larger allocations are logged."""
@@ -53,14 +53,22 @@ class BaseDevice(Ownership[B, K], ABC):
     Methods with an underscore get valid arguments: buffers and kernels belong to this device and are alive, ranges lie
     within them, nothing is empty. They raise the errors of `bitnet_hal.errors`. After a DeviceLostError only `close` is
     accepted.
-
-    timeout: seconds per wait (`wait_limit`).
     """
 
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)
-        self.timeout = wait_limit(info.type)
+        self._work = QueuedWork(info.type)
         self.log.info("opened %s: %s, %s", info.request, info.name, info.driver)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a wait may take now: those of BITNET_GPU_TIMEOUT, and more for the work that is queued."""
+        return self._work.limit
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        """Set the seconds of a wait without queued work."""
+        self._work.seconds = seconds
 
     # Abstract methods: the driver's part.
 
@@ -156,9 +164,10 @@ class BaseDevice(Ownership[B, K], ABC):
 
     def _until(self, ready: Callable[[], bool], operation: str) -> None:
         """Poll `ready`, for drivers whose waits are unbounded. Raises GpuTimeoutError after `timeout` seconds."""
-        if not ready_within(self.timeout, ready):
+        limit = self.timeout
+        if not ready_within(limit, ready):
             raise GpuTimeoutError(
-                f"not done after {self.timeout:g} s",
+                f"not done after {limit:.4g} s",
                 backend=self.info.backend,
                 device=self.info.name,
                 operation=operation,
@@ -221,6 +230,7 @@ class BaseDevice(Ownership[B, K], ABC):
                 raise ValueError("download into read-only memory")
             if src.nbytes:
                 self._download(buffer, src.offset, dst.cast("B"))
+                self._work.finish(self._work.queued)
         except BaseException as error:  # noqa: BLE001 - _fail raises it again
             self._fail(error, "download")
 
@@ -266,6 +276,7 @@ class BaseDevice(Ownership[B, K], ABC):
                 return
             launch = BoundLaunch(own, grid, bound, bytes(params))
             if self._recording is None:
+                self._work.add(multiply_adds(own.spec, launch.params))
                 self._run(launch)
             else:
                 self._recording.append(launch)
@@ -283,6 +294,7 @@ class BaseDevice(Ownership[B, K], ABC):
             self._recording = None
         with self._entered("record"):
             recording.launches = tuple(launches)
+            recording.work = sum(multiply_adds(launch.kernel.spec, launch.params) for launch in launches)
             recording.uses = frozenset(
                 id(used) for launch in launches for used in (launch.kernel, *(bound.buffer for bound in launch.bound))
             )
@@ -297,6 +309,7 @@ class BaseDevice(Ownership[B, K], ABC):
             own = self._recordings.get(id(recording))
             if own is None or own.stale:
                 own = self._own_recording(recording)
+            self._work.add(own.work)
             self._replay(own)
         except BaseException as error:  # noqa: BLE001 - _fail raises it again
             self._fail(error, "replay")
@@ -306,6 +319,7 @@ class BaseDevice(Ownership[B, K], ABC):
         with self._entered("timings", recording=False):
             own = self._own_recording(recording)
             names = [launch.kernel.spec.name for launch in own.launches]
+            self._work.add(own.work)
             return list(zip(names, self._timings(own) if names else (), strict=True))
 
     def read_async(self, src: View) -> Callable[[memoryview], None]:
@@ -313,11 +327,13 @@ class BaseDevice(Ownership[B, K], ABC):
         with self._entered("async-readback", recording=False):
             check_transfer("async-readback", src.nbytes, min(src.nbytes, MAX_ASYNC_READ), src.offset)
             read = self._read_async(self._own(src.buffer), src.offset, src.nbytes)
+            before = self._work.queued
 
         def into(dst: memoryview) -> None:
             with self._entered("async-readback"):
                 check_transfer("async-readback", src.nbytes, dst.nbytes)
                 read(dst.cast("B"))
+                self._work.finish(before)
 
         return into
 
@@ -335,6 +351,7 @@ class BaseDevice(Ownership[B, K], ABC):
         """See Device."""
         with self._entered("synchronize", recording=False):
             self._wait()
+            self._work.finish(self._work.queued)
 
     def close(self) -> None:
         """See Device."""

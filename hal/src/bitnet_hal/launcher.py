@@ -10,9 +10,10 @@ from typing import cast
 
 from bitnet_hal.device import Buffer, Device, Kernel, Recording, TunableDevice, Tuning, View, whole
 from bitnet_hal.errors import KernelCompileError, UnsupportedError
+from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
-from bitnet_hal.tuning.measured import PRODUCT, tiling_key
+from bitnet_hal.tuning.measured import tiling_key
 
 log = logging.getLogger(__name__)
 

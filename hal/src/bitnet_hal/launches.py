@@ -50,6 +50,7 @@ class LaunchRecording(Generic[B, K]):
     native: Any = None
     uses: frozenset[int] = frozenset()  # ids of the buffers and kernels it uses
     stale: bool = False  # one of these was freed
+    work: float = 0.0  # multiply-adds of the launches
 
     def close(self) -> None:
         """Free the driver's resources. May be called twice."""

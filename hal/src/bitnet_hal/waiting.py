@@ -5,20 +5,83 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
 from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import UsageError
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.kernels.params import PRODUCT
+from bitnet_hal.kernels.spec import KernelSpec
 
 SPIN = 0.005
 """Seconds of polling without a pause: the time of a token, or of a prompt on a fast GPU."""
 LATE = 0.005
 """Pause between polls after that, as a share of the time waited so far: the relative delay of a wait."""
 TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
-"""Variable with the seconds of one wait, after which GpuTimeoutError is raised."""
+"""Variable with the seconds of one wait beside those of the queued work, after which GpuTimeoutError is raised."""
+
+
+_SLOWEST = 2e10
+_SLOWEST_SOFTWARE = 1e9
+"""Multiply-adds a second that every GPU, and every software device, exceeds."""
+
+_SLACK = 20.0
+"""A device is given so many times as long as it needed at its fastest."""
+
+_LARGE = 1e9
+"""Multiply-adds from which a wait tells the speed of a device."""
+
+
+@lru_cache(maxsize=4096)
+def multiply_adds(spec: KernelSpec, params: bytes) -> float:
+    """Return the multiply-adds of a launch: of a matrix product, or of attention over the longest context; 0 for other
+    kernels, which take little time."""
+    values = spec.unpack(params)
+    if values.keys() >= PRODUCT:
+        return float(values["rows"] * values["outs"] * values["width"])
+    if values.keys() >= {"rows", "n_heads", "head_dim", "max_blocks"}:
+        return float(2 * values["rows"] * values["n_heads"] * values["head_dim"] * values["max_blocks"] * KV_BLOCK)
+    return 0.0
+
+
+class QueuedWork:
+    """The multiply-adds that a device has queued, and the limit of a wait for them.
+
+    A limit in seconds alone takes a slow device with much work for one that hangs: 512 rows of a model of 8 billion
+    weights are 4e12 multiply-adds. seconds: the limit without work. queued, done: multiply-adds since the beginning.
+    """
+
+    def __init__(self, kind: DeviceType) -> None:
+        self.seconds = wait_limit(kind)
+        self.queued = 0.0
+        self.done = 0.0
+        self._rate = _SLOWEST_SOFTWARE if kind is DeviceType.SOFTWARE else _SLOWEST
+        self._began = 0.0
+
+    @property
+    def limit(self) -> float:
+        """Seconds that a wait for everything queued may take."""
+        return self.seconds + (self.queued - self.done) / self._rate
+
+    def add(self, work: float) -> None:
+        """Add queued work."""
+        if self.queued == self.done:
+            self._began = time.perf_counter()
+        self.queued += work
+
+    def finish(self, upto: float) -> None:
+        """Note that the work up to this value of `queued` is done, and learn the device's speed."""
+        now = time.perf_counter()
+        work = upto - self.done
+        if work > _LARGE and now > self._began:
+            self._rate = max(self._rate, work / (now - self._began) / _SLACK)
+        self.done = max(self.done, upto)
+        self._began = now
 
 
 def wait_limit(kind: DeviceType) -> float:
     """Return the seconds of BITNET_GPU_TIMEOUT; by default 5, and 60 for software devices, which compile at first use.
+    `QueuedWork` adds the time that queued work may take.
 
     Raises UsageError if it is not a positive number.
     """

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_hal.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
+from bitnet_hal.discovery.request import (
+    ALL,
+    AUTO,
+    DeviceRequest,
+    parse_request,
+    parse_requests,
+    resolve_request,
+    resolve_requests,
+)
 from bitnet_hal.errors import UsageError
 
 
@@ -34,6 +42,29 @@ def test_grammar(text: str, expected: DeviceRequest) -> None:
 def test_what_the_grammar_refuses(text: str) -> None:
     with pytest.raises(UsageError):
         parse_request(text)
+
+
+def test_lists() -> None:
+    assert parse_requests("hip:1, cpu") == (DeviceRequest("rocm", 1), DeviceRequest("cpu"))
+    assert parse_requests("ALL ") == (ALL,)
+    assert parse_requests("cuda") == (DeviceRequest("cuda"),)
+
+
+@pytest.mark.parametrize("text", ["cuda:0,cuda:0", "hip,rocm", "cuda,", "all,cpu", ","])
+def test_lists_that_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_requests(text)
+
+
+@pytest.mark.parametrize("text", ["cuda:0,cpu", "all"])
+def test_several_devices_where_one_is_used(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="several devices"):
+        parse_request(text)
+    monkeypatch.setenv("BITNET_DEVICE", text)
+    with pytest.raises(UsageError, match="several devices"):
+        resolve_request(None)
+    assert resolve_requests(None) == parse_requests(text)
+    assert resolve_requests("cpu") == (DeviceRequest("cpu"),)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from bitnet_hal.discovery.request import AUTO, DeviceRequest
 from bitnet_hal.discovery.selection import (
     BackendStartupSummary,
     devices,
+    every_device,
     gpu_available,
     next_devices,
     open_device,
@@ -116,6 +117,16 @@ def test_software_devices_rank_below_the_native_cpu(install_plugin) -> None:
     with pytest.raises(DeviceNotFoundError):
         open_device("gpu")
     assert selected("vulkan") == "vulkan:0"
+
+
+def test_every_device_is_each_card_once_and_the_best_cpu(install_plugin) -> None:
+    assert [info.request for info in every_device()] == ["numpy:0"]
+    install_plugin("webgpu", SOFTWARE)
+    install_plugin("vulkan", SAME_CARD)
+    install_plugin("opencl", SAME_CARD)
+    assert [info.request for info in every_device()] == ["opencl:0"]
+    install_plugin("cpu", CPU)
+    assert [info.request for info in every_device()] == ["opencl:0", "cpu:0"]
 
 
 def test_one_card_seen_by_two_backends_counts_once(install_plugin) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bitnet_hal.device import Tuning
+from bitnet_hal import waiting
+from bitnet_hal.device import DeviceType, Tuning, whole
 from bitnet_hal.driver.sources import source_text, with_includes
 from bitnet_hal.errors import GpuTimeoutError, UnsupportedError
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launcher
 from bitnet_hal.reference.device import NumpyDevice
-from bitnet_hal.waiting import ready_within
+from bitnet_hal.waiting import QueuedWork, multiply_adds, ready_within
 
 
 def test_includes_come_once_and_the_first_folder_wins(tmp_path: Path) -> None:
@@ -61,3 +63,55 @@ def test_a_wait_of_a_device_is_an_error_when_it_is_too_late() -> None:
     device._until(lambda: True, "wait")
     with pytest.raises(GpuTimeoutError, match=r"not done after 0\.01 s \(during wait\).*BITNET_GPU_TIMEOUT"):
         device._until(lambda: False, "wait")
+
+
+def test_a_wait_may_take_longer_the_more_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """512 rows of a model of 8 billion weights on a GPU of 100 billion multiply-adds a second are no hang."""
+    now = [100.0]
+    monkeypatch.setattr(waiting.time, "perf_counter", lambda: now[0])
+    work = QueuedWork(DeviceType.INTEGRATED)
+    assert work.limit == 5
+    params = {"rows": 512, "outs": 4096, "width": 4096, "y_stride": 4096, "y_first": 0}
+    product = multiply_adds(CATALOGUE["matmul_ternary"], CATALOGUE["matmul_ternary"].pack(params))
+    assert product == 512 * 4096 * 4096
+    launches = round(512 * 8e9 / product)
+    for _ in range(launches):
+        work.add(product)
+    assert 60 < work.limit < 600
+    now[0] += 41
+    work.finish(work.queued)
+    assert work.limit == 5
+
+
+def test_the_limit_of_a_fast_device_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(waiting.time, "perf_counter", lambda: now[0])
+    work = QueuedWork(DeviceType.GPU)
+    work.add(4e12)
+    assert work.limit > 60
+    now[0] += 0.05
+    work.finish(work.queued)
+    for _ in range(2):  # two steps are queued, and the first is read
+        work.add(4e12)
+    assert work.limit == pytest.approx(5 + 2 * 20 * 0.05)
+    now[0] += 0.05
+    work.finish(work.queued - 4e12)
+    assert work.limit == pytest.approx(5 + 20 * 0.05)
+
+
+def test_launches_and_replays_count_until_they_are_waited_for() -> None:
+    device = NumpyDevice()
+    launcher = Launcher(device)
+    spec = CATALOGUE["matmul_dense"]
+    x, w, y = (whole(device.alloc(4 * size)) for size in (2 * 128, 16 * 128, 2 * 16))
+    params = {"rows": 2, "outs": 16, "width": 128, "y_stride": 16, "y_first": 0}
+    launch = launcher.prepare(spec, params, (x, w, y), {"DTYPE": 0})
+    each = 2 * 16 * 128
+    launcher.run([launch])
+    recorded = launcher.record([launch, launch])
+    assert device._work.queued - device._work.done == each
+    launcher.replay(recorded, 3)
+    assert device._work.queued - device._work.done == 7 * each
+    assert device.timeout > 5
+    device.synchronize()
+    assert (device._work.queued, device.timeout) == (7 * each, 5)

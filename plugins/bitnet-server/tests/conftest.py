@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two devices that share few cores wait for each other's threads
 
 import bitnet_core
 import httpx

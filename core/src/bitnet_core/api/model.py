@@ -35,6 +35,7 @@ from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.output import Generation, GenerationStream, OutputProcessor, StopFilter
 from bitnet_core.engine.perplexity import perplexity
+from bitnet_core.engine.replicas.arrivals import OtherDevices
 from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.engine.sampling.constraint import Constraint, Mask
 from bitnet_core.engine.sampling.defaults import sampling_defaults
@@ -73,6 +74,7 @@ class Model:
         self._grammars: Grammars | None = None
         self._engine = Engine(source, device, options, reopen=self._reopen, progress=progress, draft_model=draft_model)
         self.tokenizer = tokenizer.result() if isinstance(tokenizer, Future) else tokenizer
+        self.others: OtherDevices | None = None  # devices that serve this model too, for a ReplicaSet
         self._closed = False
         self._threads: ThreadPoolExecutor | None = None
 

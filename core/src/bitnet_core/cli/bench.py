@@ -14,9 +14,10 @@ from bitnet_hal.errors import BitnetError, UsageError
 from bitnet_hal.output import check_output, new_file
 
 from bitnet_core.cli import options
+from bitnet_core.cli.bench_devices import bench_devices
 from bitnet_core.cli.bench_speculation import speculation_rows
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar
-from bitnet_core.cli.opening import opened
+from bitnet_core.cli.opening import opened, several_devices
 from bitnet_core.cli.parameters import expanded
 from bitnet_core.options.engine import EngineOptions, Speculate
 from bitnet_core.options.fields import option
@@ -81,6 +82,7 @@ def bench(
 
     The tokens of the prompt are random, and the model's end token does not end a run. With --server: tokens a second,
     the time to the first token and between tokens, and errors, of --sequences clients that ask --repeat times each.
+    With several devices (-d A,B or -d all): each alone, all at the same time, and the sums.
     """
     if server is not None:
         if model.model is not None or synthetic is not None or profile is not None:
@@ -89,13 +91,19 @@ def bench(
         return
     if model.model is not None and synthetic is not None:
         raise UsageError("--model and --synthetic exclude each other")
+    engine = replace(engine, max_sequences=max(engine.max_sequences, wanted.sequences))
+    if several := several_devices(model.device):
+        if profile or wanted.acceptance:
+            raise UsageError("--profile and --acceptance measure one device")
+        first = opened(replace(model, device=str(several.first())), loading, engine, synthetic)
+        sizes = (wanted.prompt_tokens, wanted.max_tokens, wanted.repeat, wanted.sequences)
+        bench_devices(several, first, *sizes, as_json=as_json)
+        return
     if profile:
         check_output(profile, [Path(model.model)] if model.model else [], force=force)
-    engine = replace(engine, max_sequences=max(engine.max_sequences, wanted.sequences))
     start = time.perf_counter()
     with opened(model, loading, engine, synthetic) as loaded:
-        seconds = time.perf_counter() - start
-        result, profiles, report = _bench_model(loaded, seconds, wanted, profile)
+        result, profiles, report = _bench_model(loaded, time.perf_counter() - start, wanted, profile)
         speculation = _bench_speculation(loaded, wanted, result.prompt_tokens, engine.speculate)
         source = loaded.source.path
     if profile:
@@ -103,14 +111,25 @@ def bench(
             from bitnet_core.measure.profiling import chrome_trace
 
             file.write(json.dumps(chrome_trace(profiles, report)).encode())
+    _show(result, profiles, report, speculation, as_json=as_json)
+
+
+def _show(
+    result: BenchResult,
+    profiles: list[StepProfile],
+    report: HardwareReport,
+    speculation: SpeculationResult | None,
+    *,
+    as_json: bool,
+) -> None:
     if as_json:
         print_json(result.document() | ({"speculation": speculation.document()} if speculation else {}))
-    else:
-        _print(result, list(speculation_rows(speculation)) if speculation else [])
-        for step in profiles:
-            _print_kernels(step, result.read_bandwidth)
-        if profile:
-            _print_hardware(report)
+        return
+    _print(result, list(speculation_rows(speculation)) if speculation else [])
+    for step in profiles:
+        _print_kernels(step, result.read_bandwidth)
+    if profiles:
+        _print_hardware(report)
 
 
 def _bench_model(

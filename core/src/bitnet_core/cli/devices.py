@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,28 +30,45 @@ def register(app: typer.Typer) -> None:
 def devices(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything that the drivers report.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Then print devices that arrive or depart, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """List the compute devices, best first."""
     from bitnet_hal.discovery.listing import asked_apart
-    from bitnet_hal.discovery.registry import kernels_hash, registry
+    from bitnet_hal.discovery.registry import kernels_hash
 
     with uncollected(), asked_apart() as wait:
         from bitnet_hal.discovery.selection import devices as list_devices
         from bitnet_hal.discovery.selection import in_order, rank, reason
         from bitnet_hal.tuning.measured import token_seconds
         from rich.console import Console as Console  # imported while drivers start
-        from rich.table import Table
+        from rich.table import Table as Table
 
         wait()
         found = in_order(list_devices())
     seconds = token_seconds(found, kernels_hash)
-    if as_json:
+    if as_json and not watch:
         print_json([{**describe(info), "rank": rank(info), "place": reason(info, seconds)} for info in found])
         return
+    if not as_json:
+        _print(found, seconds, verbose=verbose)
+    if watch:
+        from bitnet_core.cli.watching import watch_devices
+
+        watch_devices(found, as_json=as_json)
+
+
+def _print(found: list[DeviceInfo], seconds: Mapping[str, float], *, verbose: bool) -> None:
+    from bitnet_hal.discovery.registry import registry
+    from bitnet_hal.discovery.selection import reason
+
     if verbose:
         for info in found:
             print_block(f"{info.request}  {info.name}", *_details(info, reason(info, seconds)))
     else:
+        from rich.table import Table
+
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in ("Device", "Name", "Type", "Memory", "Driver"):
             table.add_column(column, overflow="fold")

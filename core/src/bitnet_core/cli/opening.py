@@ -21,6 +21,7 @@ from bitnet_core.options.loading import LoadOptions
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
+    from bitnet_core.api.replicas import SeveralDevices
     from bitnet_core.model.source import ModelSource
 
 
@@ -56,6 +57,18 @@ def _load(model: ModelOptions, loading: LoadOptions, engine: EngineOptions, synt
 
         with progress_bar("starting") as progress:
             return load(source, opening, progress=progress, **arguments_of(loading), **arguments_of(engine))
+
+
+def several_devices(device: str | None) -> SeveralDevices | None:
+    """Return the devices of a request for several, None for one device. Raises UsageError if it is not valid."""
+    from bitnet_hal.discovery.request import ALL, resolve_requests
+
+    requests = resolve_requests(device)
+    if len(requests) == 1 and requests[0] != ALL:
+        return None
+    from bitnet_core.api.replicas import SeveralDevices
+
+    return SeveralDevices(requests)
 
 
 def use_threads(threads: int | None) -> None:

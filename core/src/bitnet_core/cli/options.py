@@ -35,7 +35,8 @@ class ModelOptions:
         flags=("--device", "-d"),
         metavar="DEVICE",
         group=DEVICE,
-        help="auto, cpu, gpu, or a backend with or without an index (cuda:0). Default: BITNET_DEVICE, then auto.",
+        help="auto, cpu, gpu, or a backend with or without an index (cuda:0); serve and bench also take a list "
+        "(cuda:0,cuda:1,cpu) or all. Default: BITNET_DEVICE, then auto.",
     )
     threads: int | None = option(
         None,

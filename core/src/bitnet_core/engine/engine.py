@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import index
 from typing import TypeVar
@@ -100,6 +101,7 @@ class Engine:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
+        self._away = False
         self.speculation = Speculation(self.options, self.config, draft_model)
         self._use(device)
         self.speculation.check(device.info)
@@ -148,7 +150,30 @@ class Engine:
         constraint: Constraint | None = None,
         scored: Scored | None = None,
     ) -> Request:
-        """Queue a prompt. scored: receives the logits after every prompt token; max_tokens may then be 0.
+        """Queue a prompt; arguments and errors as in `new_request`."""
+        request = self.new_request(
+            tokens,
+            sampling,
+            max_tokens=max_tokens,
+            stop_token_ids=stop_token_ids,
+            constraint=constraint,
+            scored=scored,
+        )
+        self.queue_request(request)
+        return request
+
+    def new_request(
+        self,
+        tokens: Iterable[int],
+        sampling: SamplingParams | None = None,
+        *,
+        max_tokens: int = 128,
+        stop_token_ids: Iterable[int] = (),
+        constraint: Constraint | None = None,
+        scored: Scored | None = None,
+    ) -> Request:
+        """Make a request for `queue_request`. scored: receives the logits after every prompt token; max_tokens may then
+        be 0.
 
         Raises UsageError if the prompt is empty, too long, or contains tokens that the model does not have.
         """
@@ -160,23 +185,40 @@ class Engine:
         self._check_tokens(ids)
         if max_tokens < (scored is None):
             raise UsageError("max_tokens must be 1 or more")
+        self.scheduler.check_length(ids)
         sampler = Sampler(sampling or SamplingParams(), self.config.tokens, len(ids))
-        request = Request(ids, max_tokens, sampler, stops, constraint, scored)
+        return Request(ids, max_tokens, sampler, stops, constraint, scored)
+
+    def queue_request(self, request: Request) -> None:
+        """Queue a request of `new_request`, or one that another engine of this model gave up, whose text goes on.
+
+        Raises UsageError if it is too long for the cache of this device.
+        """
         with self.lock:
             self.scheduler.add_request(request)
-        return request
+
+    def cached_prefix(self, request: Request) -> int:
+        """Return how many tokens of a request are in the prefix cache now; any thread may ask."""
+        if request.scored is not None:
+            return 0
+        return KV_BLOCK * self.block_pool.count_cached(request.block_hashes(len(request.tokens) - 1))
 
     def step(self) -> list[RequestOutput]:
-        """Run one step of all requests; returns [] when there is nothing to do."""
+        """Run one step of all requests; returns [] when there is nothing to do, or no device (`leave`)."""
         with self.lock:
             while self._aborted:
                 self.scheduler.finish_request(self._aborted.popleft(), "cancelled")
-            return self._guarded(self._step)
+            return [] if self._away else self._guarded(self._step)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now."""
         with self.lock:
             self.scheduler.finish_request(request, reason)
+
+    def fail_request(self, request: Request, error: Exception) -> RequestOutput:
+        """End a request with an error; it need not be queued here."""
+        with self.lock:
+            return self.scheduler.fail_request(request, error)
 
     def abort_request(self, request: Request) -> None:
         """End a request before the next step; for finalizers, which may run at any point of any thread."""
@@ -258,7 +300,7 @@ class Engine:
         return {
             "running": len(self.scheduler.running),
             "waiting": len(self.scheduler.waiting),
-            "cache_use": pool.owned / pool.total,
+            "cache_use": pool.owned / max(1, pool.total),  # a pool of a device that is being opened is empty
             "cached_tokens": pool.shared * KV_BLOCK,
             **counts,
             "evictions": counts["evictions"] + pool.evictions,
@@ -403,6 +445,38 @@ class Engine:
         self._counts = self.kernel_launches_by_device
         self._moved = self.moved_bytes
         self._use(device)
+
+    def beside(self, device: Device) -> Engine:
+        """Return an engine with the same open model on another device, without a draft model; closes the device if that
+        fails."""
+        kind = "auto" if self.options.speculate == "draft" else self.options.speculate
+        try:
+            return Engine(self.source, device, replace(self.options, speculate=kind))
+        except BaseException:
+            device.close()
+            raise
+
+    def leave(self) -> list[RequestOutput]:
+        """Give up the device and forget every request: other engines may queue them. Until `resume`, steps do nothing.
+        Returns the outputs of requests that ended before."""
+        with self.lock:
+            self._away = True
+            self._give_up_device()
+            self.scheduler.waiting.clear()
+            return self.scheduler.take_ended()
+
+    def resume(self, device: Device) -> None:
+        """Continue on a device after `leave`; closes it if the model cannot be loaded there."""
+        with self.lock:
+            self._counts = self.kernel_launches_by_device
+            self._moved = self.moved_bytes
+            try:
+                self._use(device)
+                self._guarded(self._ready)
+            except BaseException:
+                self._give_up_device()
+                raise
+            self._away = False
 
     def _give_up_device(self) -> None:
         self.scheduler.detach()

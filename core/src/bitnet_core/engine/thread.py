@@ -36,17 +36,25 @@ M = TypeVar("M", bound=HasEngine)
 class EngineThread(Generic[M]):
     """A thread that makes all uses of a model, because device drivers require one thread. Commands run between steps.
 
-    load: opens the model. deliver: called with the outputs of each step; it must not raise. Both run in the thread.
+    load: opens the model. deliver: called with the outputs of each step; it must not raise. failed: called with the
+    error of a step; returns True if it has taken the requests elsewhere, else they end with the error. All run in the
+    thread.
     model: None until it is loaded. error: the exception that ended loading or lost the device; nothing can be generated
     after it. stepping_since: time.monotonic() at the start of the current step or command, None between them.
     """
 
-    def __init__(self, load: Callable[[], M], deliver: Callable[[list[RequestOutput]], None]) -> None:
+    def __init__(
+        self,
+        load: Callable[[], M],
+        deliver: Callable[[list[RequestOutput]], None],
+        failed: Callable[[Exception], bool] = lambda error: False,
+    ) -> None:
         self.model: M | None = None
         self.error: Exception | None = None
         self.stepping_since: float | None = None
         self._load = load
         self._deliver = deliver
+        self._failed = failed
         self._commands: deque[tuple[Callable[[M], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -111,6 +119,9 @@ class EngineThread(Generic[M]):
             outputs = model.engine.step()
         except Exception as exc:
             log.debug("a step failed", exc_info=exc)
+            if self._failed(exc):
+                self.stepping_since = None
+                return False
             outputs = model.engine.fail_all(exc)
             if isinstance(exc, DeviceLostError):
                 self.error = exc

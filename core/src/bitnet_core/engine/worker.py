@@ -191,6 +191,7 @@ class Worker:
         self.ready = False
         self._weights = None
         self._runner = None
+        self.block_pool = BlockPool(0)
 
     def free(self) -> None:
         """Free everything on the device, which stays open; may be called twice."""

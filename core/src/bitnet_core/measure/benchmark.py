@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +68,11 @@ class BenchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """A measured run. prefill_seconds: until every request has its first token. decode_seconds, decoded: duration and
-    tokens of the steps in which all requests were decoding."""
+class Run:
+    """A measured run of `seconds`. prefill_seconds: until every request has its first token. decode_seconds, decoded:
+    duration and tokens of the steps in which all requests were decoding."""
 
+    seconds: float
     prefill_seconds: float
     decode_seconds: float
     decoded: int
@@ -91,8 +94,9 @@ def measure(
     cache.
     """
     engine = model.engine
-    prompt_tokens = _prompt_tokens(engine, prompt_tokens, max_tokens, sequences)
-    runs = _runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
+    prompt_tokens = prompt_length(engine, prompt_tokens, max_tokens, sequences)
+    with without_speculation(engine):
+        runs = measured_runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     speeds = [run.decoded / run.decode_seconds for run in runs]
     middle = prompt_tokens + max_tokens // 2
     memory = engine.memory()
@@ -125,7 +129,7 @@ def measure(
     )
 
 
-def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequences: int) -> int:
+def prompt_length(engine: Engine, wanted: int | None, max_tokens: int, sequences: int) -> int:
     """Return the length of the prompts. Raises UsageError if they do not fit the context or the cache."""
     tokens = max(1, min(_PROMPT_TOKENS, engine.max_model_len - max_tokens)) if wanted is None else wanted
     if tokens + max_tokens > engine.max_model_len:
@@ -136,36 +140,43 @@ def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequence
     return tokens
 
 
-def _runs(
-    engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
-) -> list[_Run]:
-    """Return `repeat` runs after the warm-ups, without speculation, whose gain depends on the text."""
+@contextmanager
+def without_speculation(engine: Engine) -> Iterator[None]:
+    """Switch speculation off, whose gain depends on the text."""
     speculative = engine.scheduler.speculative
     drafter, rows = speculative.drafter, speculative.rows
     speculative.use(None, 0)
     try:
-        return _measured_runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
+        yield
     finally:
         speculative.use(drafter, rows)
 
 
-def _measured_runs(
-    engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
-) -> list[_Run]:
+def measured_runs(
+    engine: Engine,
+    sequences: int,
+    prompt_tokens: int,
+    max_tokens: int,
+    repeat: int,
+    progress: Progress | None = None,
+    warm_ups: int = _WARM_UPS,
+) -> list[Run]:
+    """Return `repeat` runs after the warm-ups."""
     rng = np.random.default_rng()  # unseeded: prompts of an earlier measurement would be in the prefix cache
     runs = []
-    for done in range(repeat + _WARM_UPS):
+    for done in range(repeat + warm_ups):
         if progress:
-            progress("measuring speed", done, repeat + _WARM_UPS)
+            progress("measuring speed", done, repeat + warm_ups)
         # new prompts for every run: cached prefixes would shorten the prefill
         prompts = rng.integers(0, engine.config.vocab, (sequences, prompt_tokens)).tolist()
         gc.collect()  # not during the run
         runs.append(_run(engine, prompts, max_tokens))
-    return runs[_WARM_UPS:]
+    return runs[warm_ups:]
 
 
-def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:
+def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> Run:
     requests = [engine.add_request(prompt, max_tokens=max_tokens) for prompt in prompts]
+    started = time.perf_counter()
     prefill = decode = 0.0
     decoded = 0
     while any(request.finish_reason is None for request in requests):
@@ -179,7 +190,7 @@ def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:
         elif all_running:
             decode += seconds
             decoded += sum(len(output.tokens) for output in outputs)
-    return _Run(prefill, decode, decoded)
+    return Run(time.perf_counter() - started, prefill, decode, decoded)
 
 
 def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int, sequences: int = 1) -> int:

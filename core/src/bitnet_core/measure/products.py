@@ -10,8 +10,9 @@ from typing import cast
 
 from bitnet_hal.device import Device, Kernel, TunableDevice, Tuning
 from bitnet_hal.errors import KernelCompileError, LaunchError, UnsupportedError
+from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
-from bitnet_hal.tuning.measured import PRODUCT, tiling_key
+from bitnet_hal.tuning.measured import tiling_key
 
 from bitnet_core.engine.engine import Engine
 

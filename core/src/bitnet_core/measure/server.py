@@ -73,17 +73,19 @@ def prompt_of(number: int, words: int) -> str:
 
 
 def measure_server(
-    url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str = ""
+    url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str = "", first: int = 0
 ) -> ServerResult:
     """Stream `requests` greedy completions, past the end token, from `clients` concurrent clients with distinct
-    prompts. If a server reports no usage, a chunk counts as one token.
+    prompts: those of the numbers from `first` on. If a server reports no usage, a chunk counts as one token.
 
     Raises UsageError if the URL is not valid or no server answers there.
     """
-    return asyncio.run(_measure(url, clients, requests, prompt_words, max_tokens, key))
+    return asyncio.run(_measure(url, clients, range(first, first + requests), prompt_words, max_tokens, key))
 
 
-async def _measure(url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str) -> ServerResult:
+async def _measure(
+    url: str, clients: int, prompts: range, prompt_words: int, max_tokens: int, key: str
+) -> ServerResult:
     target = urlsplit(url)
     if target.scheme not in ("http", "https") or not target.hostname:
         raise UsageError(f"{url} is not an http:// or https:// address")
@@ -92,15 +94,15 @@ async def _measure(url: str, clients: int, requests: int, prompt_words: int, max
         model = str(listed["data"][0]["id"])
     except (OSError, ValueError, LookupError, TypeError) as exc:
         raise UsageError(f"no model answers at {url}: {exc}") from exc
-    numbers = iter(range(requests))
-    answers = [Answer() for _ in range(requests)]
+    answers = [Answer() for _ in prompts]
+    numbers = iter(zip(prompts, answers, strict=True))
 
     async def client() -> None:
-        for number in numbers:
+        for number, answer in numbers:
             prompt = prompt_of(number, prompt_words)
             body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
             body |= {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
-            await _one(target, key, body, answers[number])
+            await _one(target, key, body, answer)
 
     began = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))

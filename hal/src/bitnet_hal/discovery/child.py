@@ -21,7 +21,9 @@ from typing import Any, Protocol
 
 import importlib_metadata
 
+from bitnet_hal.device import DeviceInfo
 from bitnet_hal.discovery.driver_cache import remember, remembered
+from bitnet_hal.discovery.plain import to_plain
 from bitnet_hal.hooks import ENTRY_POINT_GROUP
 from bitnet_hal.isolation import LEFT_OUT_AFTER, NAMED_AFTER
 
@@ -137,9 +139,13 @@ def _stdout(process: subprocess.Popen[bytes]) -> int:
     return process.stdout.fileno()
 
 
-def spawned(name: str) -> subprocess.Popen[bytes]:
-    """Start an interpreter that lists the devices of a backend. OSError or ValueError if there is none to start."""
-    program = "import sys; sys.path[:0] = sys.argv[2:]; from bitnet_hal.discovery.child import main; main(sys.argv[1])"
+def spawned(name: str, entry: str = "main") -> subprocess.Popen[bytes]:
+    """Start an interpreter that lists the devices of a backend. entry: the function here that it calls.
+
+    OSError or ValueError if there is no interpreter to start.
+    """
+    program = f"import sys; sys.path[:0] = sys.argv[2:]; from bitnet_hal.discovery.child import {entry} as main; "
+    program += "main(sys.argv[1])"
     folders = [folder for folder in sys.path if os.path.isabs(folder)]
     return subprocess.Popen(
         [sys.executable, "-c", program, name, *folders],
@@ -154,13 +160,27 @@ def main(name: str) -> None:
 
     def list_devices() -> None:
         with suppress(BaseException):  # the parent meets the same exception and reports it
-            entry = next(
-                entry for entry in importlib_metadata.entry_points(group=ENTRY_POINT_GROUP) if entry.name == name
-            )
-            list(entry.load().bitnet_backend().devices())
+            _listed(name)
 
     Thread(target=_end_with_parent, daemon=True).start()
     _respond(list_devices, os.dup(1))
+
+
+def main_devices(name: str) -> None:
+    """Run in the spawned interpreter: answer the devices of a backend as plain data, [] if its driver has none."""
+
+    def list_devices() -> list[dict[str, Any]]:
+        with suppress(Exception):
+            return [to_plain(info) for info in _listed(name)]
+        return []
+
+    Thread(target=_end_with_parent, daemon=True).start()
+    _respond(list_devices, os.dup(1))
+
+
+def _listed(name: str) -> list[DeviceInfo]:
+    entry = next(entry for entry in importlib_metadata.entry_points(group=ENTRY_POINT_GROUP) if entry.name == name)
+    return list(entry.load().bitnet_backend().devices())
 
 
 def _end_with_parent() -> None:

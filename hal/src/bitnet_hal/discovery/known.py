@@ -105,7 +105,7 @@ KNOWN = {backend.name: backend for backend in _TABLE}
 """The table by name, best first."""
 ALIASES = {alias: backend.name for backend in _TABLE for alias in backend.aliases}
 GPU_BACKENDS = tuple(backend.name for backend in _TABLE if backend.name not in ("cpu", "numpy"))
-RESERVED = ("auto", "gpu", "npu")
+RESERVED = ("all", "auto", "gpu", "npu")
 """Names of the request grammar, forbidden for plugins."""
 NO_BACKEND = {
     "npu": "'npu' is reserved: there is no backend for neural processors yet",

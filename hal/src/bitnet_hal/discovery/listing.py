@@ -13,14 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.discovery.child import Child, Fork, wait_for
 from bitnet_hal.discovery.driver_cache import remember, remembered
 from bitnet_hal.discovery.known import GPU_BACKENDS
+from bitnet_hal.discovery.plain import from_plain, to_plain
 from bitnet_hal.discovery.registry import Quarantine, Registry, Stage, registry
 from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, UsageError
 
@@ -69,29 +68,7 @@ def _probe(found: Registry, name: str) -> dict[str, Any]:
     before = len(found.quarantined)
     devices = found.probed(name, in_time=False)
     left_out = [(one.stage.value, one.reason, one.fix) for one in found.quarantined[before:]]
-    return {"devices": [_to_plain(info) for info in devices], "left_out": left_out}
-
-
-def _to_plain(info: DeviceInfo) -> dict[str, Any]:
-    plain = {field.name: getattr(info, field.name) for field in fields(info)}
-    plain["kernels"] = sorted(info.kernels)
-    plain["features"] = sorted(info.features)
-    plain["type"] = info.type.value
-    plain["transfer"] = info.transfer.value
-    plain["batch_invariant_rows"] = dict(info.batch_invariant_rows)
-    plain["extra"] = dict(info.extra)
-    return plain
-
-
-def _from_plain(plain: Mapping[str, Any]) -> DeviceInfo:
-    converted = {
-        "kernels": frozenset(plain["kernels"]),
-        "features": frozenset(plain["features"]),
-        "type": DeviceType(plain["type"]),
-        "transfer": TransferMode(plain["transfer"]),
-        "max_grid": tuple(plain["max_grid"]),
-    }
-    return DeviceInfo(**{**plain, **converted})
+    return {"devices": [to_plain(info) for info in devices], "left_out": left_out}
 
 
 def _learn(found: Registry, forks: Mapping[str, Fork], versions: Mapping[str, str], known: Mapping[str, str]) -> None:
@@ -106,7 +83,7 @@ def _learn(found: Registry, forks: Mapping[str, Fork], versions: Mapping[str, st
         elif name in children and children[name].answer:
             answer = json.loads(children[name].answer)
             left_out = [_quarantine(found, name, *entry) for entry in answer["left_out"]]
-            found.add_result(name, map(_from_plain, answer["devices"]), left_out)
+            found.add_result(name, map(from_plain, answer["devices"]), left_out)
     news = {name: reasons[name] for name in children if name in versions and reasons[name] != known.get(name)}
     if news:
         remember(news, versions)

@@ -3,7 +3,8 @@
     auto | cpu | gpu[:card] | <backend>[:index | :card]
 
 `cpu` means any CPU backend, the native one first; `gpu` any hardware GPU; `numpy` the reference device. A card is given
-by its PCI address (0000:03:00.0) or its UUID.
+by its PCI address (0000:03:00.0) or its UUID. Commands that use several devices take a list (cuda:0,cuda:1,cpu) or
+`all`.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ class DeviceRequest:
 
 
 AUTO = DeviceRequest("auto")
+ALL = DeviceRequest("all")
+"""Every device of the machine (`selection.every_device`); only where several devices are possible."""
 
 
 def parse_request(text: str) -> DeviceRequest:
-    """Parse a request and resolve aliases. Raises UsageError if it does not match the grammar."""
+    """Parse a request for one device and resolve aliases. Raises UsageError if it does not match the grammar."""
+    if _is_several(text):
+        raise UsageError(
+            f"'{text}' names several devices, but one is used here: `bitnet serve` and `bench` take several"
+        )
     match = _GRAMMAR.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(
@@ -48,6 +55,26 @@ def parse_request(text: str) -> DeviceRequest:
             f"'{text}' is not a device: '{name}' takes no index; name the backend, as in cuda:{match[2] or 0}"
         )
     return DeviceRequest(name, None if match[2] is None else int(match[2]), match[3] or "")
+
+
+def parse_requests(text: str) -> tuple[DeviceRequest, ...]:
+    """Parse a list of requests, or "all". Raises UsageError for a device that is named twice, and as parse_request."""
+    if text.strip().lower() == ALL.name:
+        return (ALL,)
+    requests = tuple(map(parse_request, text.split(",")))
+    if len(set(requests)) < len(requests):
+        raise UsageError(f"'{text}' names a device twice")
+    return requests
+
+
+def resolve_requests(choice: str | None) -> tuple[DeviceRequest, ...]:
+    """Return the effective requests where several devices are possible: as resolve_request, or those of a list."""
+    listed = choice if choice is not None else os.environ.get("BITNET_DEVICE", "")
+    return parse_requests(listed) if _is_several(listed) else (resolve_request(choice),)
+
+
+def _is_several(text: str) -> bool:
+    return "," in text or text.strip().lower() == ALL.name
 
 
 def resolve_request(choice: str | None) -> DeviceRequest:

@@ -166,6 +166,22 @@ def devices(only: Collection[str] | None = None) -> list[DeviceInfo]:
     return listed
 
 
+def every_device() -> list[DeviceInfo]:
+    """Return the devices that "all" means, best first: each card under its best backend, and the best CPU backend.
+
+    The reference device and CPUs behind a GPU's API are used only if there is nothing else.
+    """
+    return every_of(devices())
+
+
+def every_of(listed: Iterable[DeviceInfo]) -> list[DeviceInfo]:
+    """Return those of the listed devices that `every_device` would."""
+    listed = ranked(listed)
+    cards = [info for info in listed if info.type in _HARDWARE]
+    cpus = [info for info in listed if info.type is DeviceType.CPU and info.backend != "numpy"]
+    return cards + cpus[:1] or listed[:1]
+
+
 def gpu_available() -> bool:
     """Return whether an installed backend can use a hardware GPU."""
     return any(info.type in _HARDWARE for info in devices())

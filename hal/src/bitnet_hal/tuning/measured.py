@@ -17,10 +17,9 @@ import platformdirs
 
 from bitnet_hal.device import DeviceInfo, Tuning
 from bitnet_hal.errors import BitnetError
+from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.output import new_file
 
-PRODUCT = frozenset({"rows", "outs", "width"})
-"""Parameters of a matrix product on which its tiling may depend."""
 KernelsHash = Callable[[str], str]
 """Name of a backend -> hash of its kernels (`discovery.registry.kernels_hash`)."""
 LONGEST = 4 << 20

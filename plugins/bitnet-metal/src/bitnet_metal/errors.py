@@ -47,7 +47,7 @@ def no_room(nbytes: int, free: int) -> GpuError:
 
 def too_slow(seconds: float) -> GpuError:
     """Return the exception for a wait that exceeded its limit."""
-    text = f"the GPU did not finish within {seconds:g} seconds"
+    text = f"the GPU did not finish within {seconds:.4g} seconds"
     return _error(errors.GpuTimeoutError, text, "synchronize", "no end", "BITNET_GPU_TIMEOUT allows more")
 
 

@@ -55,18 +55,25 @@ def _start(settings: Settings, load: Callable[[], Model], quiet: bool) -> None:
 
 def _loader(options: ModelOptions, loading: LoadOptions, engine: EngineOptions) -> Callable[[], Model]:
     """Return a function that loads the model. Raises UsageError at once if the device's name is not valid."""
-    from bitnet_hal.discovery.request import resolve_request
+    from bitnet_hal.discovery.request import ALL, resolve_requests
 
-    request = resolve_request(options.device)
+    requests = resolve_requests(options.device)
 
     def load() -> Model:
         from bitnet_core.api import load as load_model
+        from bitnet_core.api.replicas import SeveralDevices
 
+        several = SeveralDevices(requests) if len(requests) > 1 or requests == (ALL,) else None
         with progress_bar("starting") as progress:
             loaded = load_model(
-                options.model, request, progress=progress, **arguments_of(loading), **arguments_of(engine)
+                options.model,
+                requests[0] if several is None else several.first(),
+                progress=progress,
+                **arguments_of(loading),
+                **arguments_of(engine),
             )
-        if hint := slow_device(options.device, loaded.device.info.backend):
+        loaded.others = several
+        if several is None and (hint := slow_device(options.device, loaded.device.info.backend)):
             note(hint)
         return loaded
 

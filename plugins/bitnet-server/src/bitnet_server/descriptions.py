@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bitnet_server.response import Document
@@ -17,13 +18,15 @@ def props(service: Service) -> Document:
     from bitnet_server.request_builder import usual_temperature  # it takes long to import: the server listens meanwhile
 
     model = service.model
-    length, sequences = model.engine.max_model_len, model.engine.sequences
+    length, sequences = model.engine.max_model_len, service.slots
     defaults: Document = {name: getattr(model.defaults.values, name) for name in NUMBERS}
     defaults["temperature"] = usual_temperature(model.defaults)
     defaults["max_tokens"] = service.settings.max_tokens or -1  # as in llama-server: the room in the context
+    devices = service.replicas.devices()
     return {
         "model": service.names[0],
-        "device": model.device.info.name,
+        "device": " + ".join(one.name for one in devices if one.state == "ready") or model.device.info.name,
+        "devices": [asdict(one) for one in devices],
         "backend": model.device.info.backend,
         "n_ctx": length,
         "version": service.fingerprint,
@@ -44,18 +47,16 @@ def props(service: Service) -> Document:
 
 def slots(service: Service) -> list[Document]:
     """Return the running and waiting requests, without their texts."""
-    scheduler = service.model.engine.scheduler
     return [
         {
             "id": request.id,
-            "n_ctx": scheduler.max_model_len,
+            "n_ctx": service.model.engine.max_model_len,
             "is_processing": state == "running",
             "state": state,
             "prompt_tokens": request.prompt_tokens,
             "generated_tokens": request.generated_tokens,
         }
-        for state, requests in (("running", scheduler.running), ("waiting", scheduler.waiting))
-        for request in list(requests)
+        for state, request in service.replicas.requests()
     ]
 
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -22,6 +22,7 @@ from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
+    from bitnet_core.engine.replicas.replica import DeviceState
 
 log = logging.getLogger(__name__)
 
@@ -151,21 +152,36 @@ class _Drain:
         self._server.should_exit = True
 
 
+def _changes(states: dict[str, str], devices: Iterable[DeviceState]) -> Iterator[str]:
+    """Yield a message for each device that takes requests, or takes no more, since the states; updates these."""
+    for one in devices:
+        if one.state != states.get(one.device, "loading"):
+            if one.state == "ready":
+                yield f"{one.device} ({one.name}) takes requests"
+            elif one.state == "away":
+                yield f"{one.device} takes no requests: {one.reason}"
+        states[one.device] = one.state
+
+
 async def _watch(server: _Server, service: Service, say: Say, drain: _Drain) -> None:
     """Print the server's progress; end the server if it can do nothing more."""
     while service.loading and service.error is None:
         await asyncio.sleep(0.05)
-    if service.error is not None:
+    if service.loading:
         server.should_exit = True
         return
     info = service.model.device.info
-    say(f"{service.names[0]} on {info.request} ({info.name}), {service.model.engine.sequences} concurrent requests")
+    more = " and others" if service.model.others is not None else ""
+    say(f"{service.names[0]} on {info.request} ({info.name}){more}, {service.slots} concurrent requests")
     tokens = requests = 0
+    states: dict[str, str] = {info.request: "ready"}
     while True:
         for _ in range(round(_TOLD_EVERY)):
             await asyncio.sleep(1)
-            if service.lost:
-                say("the device is lost")
+            for text in _changes(states, service.replicas.devices()):
+                say(text)
+            if service.error is not None:
+                say("the device is lost" if service.lost else str(service.error))
                 drain.signalled()
                 return
         if service.tokens_made > tokens:

@@ -8,13 +8,12 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from bitnet_core.engine.thread import EngineThread
+from bitnet_core.engine.replicas.replica_set import ReplicaSet
 from bitnet_core.version import core_version
-from bitnet_hal.errors import DeviceLostError
+from bitnet_hal.errors import BitnetError, DeviceLostError
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
 from bitnet_server.metrics import Counts, Levels, Metrics
@@ -24,6 +23,7 @@ from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
+    from bitnet_core.engine.engine import Engine
     from bitnet_core.engine.schedule.results import RequestOutput
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _REMEMBERED = 64
 
 
 class Service:
-    """The server without its endpoints, on the event loop; the engine's thread owns the model."""
+    """The server without its endpoints, on the event loop; the replicas' threads own the model."""
 
     def __init__(self, load: Callable[[], Model], settings: Settings) -> None:
         self.settings = settings
@@ -51,8 +51,8 @@ class Service:
         self.requests = 0
         self.kept_responses = KeptResponses()
         self._load = load
-        self._engine_thread: EngineThread[Model] = EngineThread(self._open, self._deliver)
-        self._states: dict[int, RequestState] = {}  # by sequence id; the engine's thread alone touches it
+        self.replicas: ReplicaSet[Model] = ReplicaSet(self._open, self._deliver)
+        self._states: dict[int, RequestState] = {}  # by request id, until a replica's thread ends them
         self._times: deque[float] = deque(maxlen=_REMEMBERED)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -61,44 +61,49 @@ class Service:
     def start(self) -> None:
         """Begin loading; call it on the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._engine_thread.start()
+        self.replicas.start()
 
     def close(self) -> None:
         """Close the model; running requests end with an error."""
-        self._engine_thread.close(_HANGING)
+        self.replicas.close(_HANGING)
 
     @property
     def error(self) -> Exception | None:
         """The error that ended the loading or the device, None without one."""
-        return self._engine_thread.error
+        return self.replicas.error
 
     @property
     def lost(self) -> bool:
         """The device is lost, and there is no other."""
-        return isinstance(self._engine_thread.error, DeviceLostError)
+        return isinstance(self.replicas.error, DeviceLostError)
 
     @property
     def loading(self) -> bool:
         """The model is still being loaded."""
-        return self._engine_thread.model is None
+        return self.replicas.model is None
 
     @property
     def model(self) -> Model:
         """The model. Raises ApiError 503 while there is none."""
-        if self._engine_thread.model is None:
+        model = self.replicas.model
+        if model is None:
             raise unavailable("loading model", 1)
-        return self._engine_thread.model
+        return model
 
     @property
     def alive(self) -> bool:
-        """The engine's thread runs, and is not stuck in a step."""
-        since = self._engine_thread.stepping_since
-        return self._engine_thread.alive and (since is None or time.monotonic() - since < _HANGING)
+        """An engine's thread runs, and is not stuck in a step."""
+        return self.replicas.alive
 
     @property
     def ready(self) -> bool:
         """New requests are accepted."""
         return self.alive and not (self.loading or self.draining or self.leaving or self.error)
+
+    @property
+    def slots(self) -> int:
+        """Largest number of texts that are generated at once."""
+        return self.replicas.slots
 
     @property
     def health(self) -> str:
@@ -141,7 +146,7 @@ class Service:
 
     def check_room(self, texts: int) -> None:
         """Raise ApiError 429 if the queue has no room for so many more requests, 400 if it never has."""
-        room = self.model.engine.sequences + self.settings.max_queue
+        room = self.slots + self.settings.max_queue
         if texts > room:
             text = f"the request asks for {texts} texts; at most {room} can run and wait here (--max-queue)"
             raise ApiError(400, text, param="n")
@@ -159,7 +164,7 @@ class Service:
         """Run action(model) in the engine's thread, before its next step, and return the result; call it in a worker
         thread. Raises ApiError if the action fails."""
         try:
-            return self._engine_thread.call(action).result()
+            return self.replicas.call(action).result()
         except Exception as exc:
             raise from_engine(exc) from exc
 
@@ -169,18 +174,15 @@ class Service:
         """Queue generation requests. created: time of the HTTP request. Raises ApiError if one is not valid."""
         self.check_accepting()
         self.check_room(len(generations))
-        queue = OutputQueue()
+        model, queue = self.model, OutputQueue()
+        try:
+            states = [_state_of(model, generation, queue, created) for generation in generations]
+            self._states.update((state.request.id, state) for state in states)
+            self.replicas.submit(state.request for state in states)
+        except BitnetError as exc:
+            raise from_engine(exc) from exc
         self.active += len(generations)
         self.requests += 1
-        future = self._engine_thread.call(lambda model: self._add(model, generations, queue, created))
-        try:
-            states = await asyncio.shield(asyncio.wrap_future(future))
-        except asyncio.CancelledError:
-            future.add_done_callback(lambda done: self._call_soon(self._abandon, done, len(generations)))
-            raise
-        except Exception as exc:
-            self.active -= len(generations)
-            raise from_engine(exc) from exc
         return queue, states
 
     def cancel(self, states: Sequence[RequestState]) -> None:
@@ -190,63 +192,25 @@ class Service:
             self._close(state)
             self.metrics.cancelled()
         if left:
-            self._engine_thread.call(lambda model: self._drop(model, left))
+            self.replicas.cancel(state.request for state in left)
+            for state in left:
+                self._states.pop(state.request.id, None)
 
     def end_all(self) -> None:
         """Fail all running requests, with an error for their clients."""
         error = unavailable("the server is shutting down", 5, again=False)
-        self._engine_thread.call(lambda model: self._deliver(model.engine.fail_all(error)))
+        self.replicas.fail_all(error)
 
-    def _abandon(self, future: Future[list[RequestState]], texts: int) -> None:
-        """Abort requests whose client disconnected while they were being queued."""
-        if future.exception():
-            self.active -= texts
-        else:
-            self.cancel(future.result())
-
-    def _add(
-        self, model: Model, generations: Sequence[GenerationRequest], queue: OutputQueue, created: float
-    ) -> list[RequestState]:
-        from bitnet_core.engine.output import OutputProcessor
-        from bitnet_core.tokenizer import StreamDecoder
-
-        states: list[RequestState] = []
-        try:
-            for generation in generations:
-                request = model.engine.add_request(
-                    generation.tokens,
-                    generation.sampling,
-                    max_tokens=generation.max_tokens,
-                    stop_token_ids=generation.stop_token_ids,
-                    constraint=generation.constraint,
-                    scored=generation.scored,
-                )
-                output = OutputProcessor(
-                    request, StreamDecoder(model.tokenizer), generation.stops, generation.reasoning
-                )
-                states.append(RequestState(generation.index, output, queue, created))
-        except BaseException:
-            self._drop(model, states)
-            raise
-        self._states.update((state.request.id, state) for state in states)
-        return states
-
-    def _drop(self, model: Model, states: Sequence[RequestState]) -> None:
-        for state in states:
-            model.engine.finish_request(state.request)
-            self._states.pop(state.request.id, None)
-
-    def _deliver(self, outputs: list[RequestOutput]) -> None:
-        """Hand the output of a step from the engine's thread to the event loop, in one call."""
-        model = self._engine_thread.model
+    def _deliver(self, engine: Engine, outputs: list[RequestOutput]) -> None:
+        """Hand the output of a step from its engine's thread to the event loop, in one call."""
         batch: list[tuple[RequestState, Delta]] = []
         for output in outputs:
             state = self._states.get(output.request.id)
-            delta = state.advance(model.engine) if state is not None and model is not None else None
+            delta = state.advance(engine) if state is not None else None
             if state is not None and delta is not None:
                 batch.append((state, delta))
                 if delta.finish is not None:
-                    del self._states[output.request.id]
+                    self._states.pop(output.request.id, None)
         if batch:
             self._call_soon(self._dispatch, batch)
 
@@ -291,41 +255,58 @@ class Service:
     def _wait_seconds(self) -> int:
         """Return an estimate of the seconds until the queue has room."""
         mean = sum(self._times) / len(self._times) if self._times else 1.0
-        slots = max(1, self.model.engine.sequences)
+        slots = max(1, self.slots)
         return min(60, max(1, math.ceil(max(0, self.active - slots) * mean / slots)))
 
     def _figures(self) -> dict[str, int | float] | None:
-        return None if self._engine_thread.model is None else self._engine_thread.model.engine.figures()
+        return None if self.loading else self.replicas.figures()
 
     def _counts(self) -> Counts:
-        engine = self.model.engine
-        counts = engine.scheduler.counts
+        counts = self.replicas.figures()
+        kind: str = self.model.engine.speculation.kind
         left = Counter(info.request for info, _ in self.model.summary.skipped)
-        kind: str = engine.speculation.kind
-        drafted, accepted = ({kind: counts[name]} for name in ("draft_tokens", "accepted_tokens"))
-        launches = {device: counts.total() for device, counts in engine.kernel_launches_by_device.items()}
+        drafted, accepted = ({kind: int(counts[name])} for name in ("draft_tokens", "accepted_tokens"))
+        made = {one.device: one.generated_tokens for one in self.replicas.devices()}
         return {
             "errors": (
                 "Errors by kind, including those that the engine recovered from.",
                 "kind",
-                engine.scheduler.errors.counts,
+                self.replicas.error_counts(),
             ),
             "speculation_draft_tokens": ("Draft tokens that were verified, by kind of speculation.", "kind", drafted),
             "speculation_accepted_tokens": ("Those of them that were accepted.", "kind", accepted),
-            "kernel_launches": ("Kernel launches by device.", "device", launches),
+            "kernel_launches": ("Kernel launches by device.", "device", self.replicas.kernel_launches()),
             "fallbacks": ("Devices that failed and were left for the next one.", "device", left),
+            "handovers": ("Requests that went on elsewhere when a device failed.", "device", self.replicas.handovers),
+            "device_generated_tokens": ("Tokens generated by device.", "device", made),
         }
 
     def _levels(self) -> Levels:
-        model = self.model
-        memory = {name: size for name, size in model.engine.memory().items() if name.endswith("_bytes")}
-        uses = {name.removesuffix("_bytes"): size for name, size in memory.items()}
+        devices = self.replicas.devices()
         return {
-            "device": ("1 for the device in use.", "device", {model.device.info.request: 1}),
-            "memory_bytes": ("Bytes on the device by use; held is all of them.", "use", uses),
+            "device": ("1 for a device in use.", "device", {one.device: one.state == "ready" for one in devices}),
+            "device_requests": ("Requests given to a device.", "device", {one.device: one.requests for one in devices}),
+            "memory_bytes": ("Bytes on the devices by use; held is all of them.", "use", self.replicas.memory()),
         }
 
     def _call_soon(self, action: Callable[..., object], *arguments: object) -> None:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(action, *arguments)
+
+
+def _state_of(model: Model, generation: GenerationRequest, queue: OutputQueue, created: float) -> RequestState:
+    """Make a request. Raises UsageError if it is not valid."""
+    from bitnet_core.engine.output import OutputProcessor
+    from bitnet_core.tokenizer import StreamDecoder
+
+    request = model.engine.new_request(
+        generation.tokens,
+        generation.sampling,
+        max_tokens=generation.max_tokens,
+        stop_token_ids=generation.stop_token_ids,
+        constraint=generation.constraint,
+        scored=generation.scored,
+    )
+    output = OutputProcessor(request, StreamDecoder(model.tokenizer), generation.stops, generation.reasoning)
+    return RequestState(generation.index, output, queue, created)

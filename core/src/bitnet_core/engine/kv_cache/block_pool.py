@@ -89,6 +89,10 @@ class BlockPool:
             self._touch(self._shared[block])
         return found
 
+    def count_cached(self, block_hashes: Sequence[bytes]) -> int:
+        """Return the length of the longest run of cached blocks from the start; any thread may ask."""
+        return next((at for at, found in enumerate(block_hashes) if found not in self._by_hash), len(block_hashes))
+
     def allocate(self) -> int | None:
         """Own a free block, evicting a cached one if need be; None if all are owned."""
         if not self._free and not self._evict():

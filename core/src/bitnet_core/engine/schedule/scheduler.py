@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from bitnet_hal.errors import UsageError
@@ -79,15 +80,18 @@ class Scheduler:
         return self._admission.checkpoints
 
     def add_request(self, request: Request) -> None:
-        """Queue a request. Raises UsageError if the prompt is empty or leaves no token for the answer."""
-        if not request.tokens:
-            raise UsageError("the prompt is empty")
-        if len(request.tokens) >= self.max_model_len:
-            raise UsageError(
-                f"the prompt has {len(request.tokens)} tokens, but the context holds {self.max_model_len} "
-                "with the answer"
-            )
+        """Queue a request. Raises UsageError as check_length."""
+        self.check_length(request.tokens)
         self.waiting.append(request)
+
+    def check_length(self, tokens: Sequence[int]) -> None:
+        """Raise UsageError if a prompt is empty or leaves no token for the answer."""
+        if not tokens:
+            raise UsageError("the prompt is empty")
+        if len(tokens) >= self.max_model_len:
+            raise UsageError(
+                f"the prompt has {len(tokens)} tokens, but the context holds {self.max_model_len} with the answer"
+            )
 
     def step(self) -> list[RequestOutput]:
         """Run one step; returns [] when there is nothing to do."""
@@ -104,9 +108,7 @@ class Scheduler:
                 self._start_over()
                 raise
             self._results.add_time(requests, time.perf_counter() - began, done)
-        outputs = self._ended + done
-        self._ended = []
-        return outputs
+        return self.take_ended() + done
 
     def _advance(self, queued: int) -> list[RequestOutput]:
         greedy = True
@@ -136,9 +138,17 @@ class Scheduler:
     def fail_all(self, error: Exception) -> list[RequestOutput]:
         """End every request with an error that none of them caused."""
         outputs = [self._results.fail(request, error) for request in (*self.running, *self.waiting)]
-        outputs = self._ended + outputs
+        return self.take_ended() + outputs
+
+    def take_ended(self) -> list[RequestOutput]:
+        """Return the outputs of requests that ended outside of a step, once."""
+        ended = self._ended
         self._ended = []
-        return outputs
+        return ended
+
+    def fail_request(self, request: Request, error: Exception) -> RequestOutput:
+        """End a request with an error."""
+        return self._results.fail(request, error)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now; its full blocks stay in the cache for reuse."""

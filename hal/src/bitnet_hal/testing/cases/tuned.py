@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.testing.cases.case import Case
 from bitnet_hal.testing.cases.registry import cases_of
-from bitnet_hal.tuning.measured import PRODUCT
 
 _MOST_WEIGHTS = {(1, 1): 520_000, (5, 8): 200_000, (9, 64): 200_000, (65, 300): 200_000}
 """Fewest and most rows of each case (one row, few rows, a batch, a prompt): the maximum elements of its matrix, as an

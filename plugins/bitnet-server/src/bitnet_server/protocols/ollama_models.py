@@ -38,8 +38,8 @@ def tags(service: Service) -> Document:
 def running(service: Service) -> Document:
     """Return the loaded model, as GET /api/ps does."""
     model = service.model
-    memory = model.engine.memory()
-    held = int(memory["weights_bytes"] + memory["kv_cache_bytes"])
+    memory = service.replicas.memory()
+    held = memory["weights"] + memory["kv_cache"]
     on_gpu = model.device.info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
     more = {
         "expires_at": NEVER,

@@ -1,0 +1,104 @@
+"""Measure one `bitnet serve` on several devices against the same server on each of them alone.
+
+    python benchmarks/replicas.py -d numpy cpu --clients 4                              # the shipped model
+    python benchmarks/replicas.py --synthetic 8b -d cuda:0 cuda:1 --clients 64          # two GPUs
+    python benchmarks/replicas.py --synthetic 2b4t -d cuda vulkan cpu --clients 64 8 1  # one GPU by two APIs, and CPU
+
+Each device alone has its number of streaming clients (one number counts for all), all devices together the sum. Every
+request has a prompt of its own. Prints tokens of answers a second in the time of prompts and answers, the requests by
+device, and last the ratio to the first device alone and the share of the sum of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+import urllib.request
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.measure.server import measure_server
+from make_gguf import write
+from server import served, words_for
+
+_prompts = count()
+
+
+def measure(url: str, clients: int, words: int, tokens: int, first: int) -> dict[str, Any]:
+    return measure_server(url, clients, clients, words, tokens, first=first).document()
+
+
+def props(url: str) -> Any:
+    return json.loads(urllib.request.urlopen(url + "/props").read())
+
+
+def wait_for_devices(url: str) -> list[dict[str, Any]]:
+    """Wait until every device of a server takes requests; return their states."""
+    while True:
+        states: list[dict[str, Any]] = props(url)["devices"]
+        if all(one["state"] == "ready" for one in states):
+            return states
+        if any(one["state"] == "away" for one in states):
+            raise SystemExit(f"a device is not used: {states}")
+        time.sleep(0.1)
+
+
+def rate(args: argparse.Namespace, device: str, groups: list[int]) -> float:
+    """Return the tokens a second of a server on `device`, a list perhaps, as the median of the repetitions.
+
+    groups: numbers of clients, each group in a process of its own.
+    """
+    args.clients = [max(groups)]  # --max-sequences, of each device
+    with served(args, [device]) as ((url,), _), ProcessPoolExecutor(len(groups), get_context("spawn")) as pool:
+        wait_for_devices(url)
+        words = words_for(url, args.prompt)
+        rates: list[float] = []
+        errors = 0
+        before = {one["device"]: one["generated_tokens"] for one in props(url)["devices"]}
+        for _ in range(args.repeat + 1):
+            calls = [pool.submit(measure, url, n, words, args.tokens, 10_000 * next(_prompts)) for n in groups]
+            documents = [call.result() for call in calls]
+            rates.append(sum(document["tokens_per_second"] for document in documents))
+            errors += sum(document["errors"] for document in documents)
+        made = {one["device"]: one["generated_tokens"] - before[one["device"]] for one in props(url)["devices"]}
+    found = statistics.median(rates[1:])  # the first is a warm-up
+    shares = ", ".join(f"{name} {tokens / sum(made.values()):.0%}" for name, tokens in made.items())
+    print(
+        f"{device}: {sum(groups)} clients, {found:.1f} tokens/s ({shares} of the tokens), {errors} errors", flush=True
+    )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--synthetic", choices=sorted(SHAPES), help="random weights of this shape")
+    parser.add_argument("-d", "--device", nargs="+", required=True)
+    parser.add_argument("--clients", type=int, nargs="+", default=[16], help="of each device")
+    parser.add_argument("-p", "--prompt", type=int, default=128, help="approximate tokens of a prompt")
+    parser.add_argument("-n", "--tokens", type=int, default=128)
+    parser.add_argument("--repeat", type=int, default=3)
+    args = parser.parse_args()
+    clients = args.clients * len(args.device) if len(args.clients) == 1 else args.clients
+    if len(clients) != len(args.device):
+        parser.error("--clients takes one number, or one for each device")
+    with tempfile.TemporaryDirectory() as folder:
+        if args.synthetic:
+            args.model = str(Path(folder) / "model.gguf")
+            write(SyntheticSource(args.synthetic), Path(args.model))
+        alone = [rate(args, device, [number]) for device, number in zip(args.device, clients, strict=True)]
+        together = rate(args, ",".join(args.device), clients)
+    print(
+        f"{together / alone[0]:.2f} times {args.device[0]}, {together / sum(alone):.0%} of the sum of the devices alone"
+    )
+
+
+if __name__ == "__main__":
+    main()

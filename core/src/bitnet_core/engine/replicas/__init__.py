@@ -1,0 +1,1 @@
+"""One model on several devices, each with an engine and a thread of its own, behind one queue."""

@@ -1,0 +1,250 @@
+"""The one queue of all devices: which replica has which request.
+
+A request is one object with its tokens, its sampler and its random numbers, and belongs to one replica's thread at a
+time. A device that fails loses its cache only: another device computes prompt and tokens again and goes on with the
+same text.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bitnet_hal.errors import BitnetError, UsageError
+
+from bitnet_core.engine.replicas.replica import Replica
+from bitnet_core.engine.replicas.routing import TextLength, Work, end_seconds, work_of
+
+if TYPE_CHECKING:  # slow imports: a server should listen before them
+    from bitnet_core.engine.engine import Engine
+    from bitnet_core.engine.request.request import Request
+    from bitnet_core.engine.schedule.results import RequestOutput
+    from bitnet_core.engine.thread import HasEngine
+
+Deliver = Callable[["Engine", list["RequestOutput"]], None]
+"""Called with the outputs of a step, in the thread of their engine; it must not raise."""
+
+_MOST_MOVES = 2
+"""Devices that may fail in a row under a request that gets no token in between: it may be the cause."""
+
+_SCANNED = 32
+"""Waiting requests that are looked at when a slot becomes free."""
+
+
+class Dispatcher:
+    """The queue of requests, and the replicas that they go to.
+
+    lock: guards everything here, and the replicas' states and requests. several: there may be more than one replica,
+    so that requests wait here instead of at a device. closing: no more requests are given to replicas. usual: the usual
+    length of a text. handovers: requests that a device gave to others, by device.
+    """
+
+    def __init__(self, deliver: Deliver) -> None:
+        self.lock = threading.RLock()
+        self.replicas: list[Replica[Any]] = []
+        self.several = False
+        self.closing = False
+        self.usual = TextLength()
+        self.handovers: Counter[str] = Counter()
+        self._deliver = deliver
+        self._queue: deque[Request] = deque()
+        self._owners: dict[Request, Replica[Any]] = {}
+        self._moves: dict[Request, tuple[int, int]] = {}  # devices that failed, and tokens at the last of them
+
+    def submit(self, requests: Iterable[Request]) -> None:
+        """Queue requests."""
+        with self.lock:
+            self._queue.extend(requests)
+            self.assign()
+
+    def cancel(self, requests: Iterable[Request]) -> None:
+        """End requests; those that have ended are left alone."""
+        with self.lock:
+            for request in requests:
+                owner = self._owners.get(request)
+                if owner is not None:
+                    with suppress(BitnetError):  # the thread has ended, and the request with it
+                        owner.thread.call(partial(self._cancel_at, owner, request))
+                elif request in self._queue:
+                    self._queue.remove(request)
+                    self._moves.pop(request, None)
+                    request.finish_reason = "cancelled"
+
+    def fail_all(self, error: Exception) -> None:
+        """End every request with an error."""
+        with self.lock:
+            self.fail_waiting(error)
+            for replica in self.replicas:
+                if replica.engine is not None:
+                    with suppress(BitnetError):  # as above
+                        replica.thread.call(partial(self._fail_at, replica, error))
+
+    def fail_waiting(self, error: Exception) -> None:
+        """End the requests that no replica has with an error."""
+        with self.lock:
+            waiting = list(self._queue)
+            self._queue.clear()
+        engine = self.replicas[0].engine
+        if waiting and engine is not None:
+            self._fail(waiting, error, engine)
+
+    def fail_rest(self, error: Exception, engine: Engine) -> None:
+        """End what is left after the replicas' threads have ended: requests that they had not taken yet."""
+        with self.lock:
+            left = [request for request in (*self._owners, *self._queue) if request.finish_reason is None]
+            self._queue.clear()
+        self._fail(left, error, engine)
+
+    def _fail(self, requests: list[Request], error: Exception, engine: Engine) -> None:
+        from bitnet_core.engine.schedule.results import RequestOutput
+
+        for request in requests:
+            request.error = error
+            request.finish_reason = "error"
+        self._deliver(engine, [RequestOutput(request, ()) for request in requests])
+
+    def withdraw(self, replica: Replica[Any], error: Exception) -> int:
+        """Give the requests of a device that failed to the others, and end those that may be the cause; runs in the
+        replica's thread, after Engine.leave. Returns the number of requests that go on."""
+        engine = replica.engine
+        assert engine is not None
+        with self.lock:
+            requests = list(replica.requests)
+            replica.requests.clear()
+            for request in requests:
+                del self._owners[request]
+            going_on = [request for request in requests if request.finish_reason is None]
+            suspects = {request for request in going_on if self._is_suspect(request)}
+            moved = [request for request in going_on if request not in suspects]
+            self._queue.extendleft(reversed(moved))
+            self.handovers[replica.name] += len(moved)
+            self.assign()
+        self._deliver(engine, [engine.fail_request(request, error) for request in suspects])
+        return len(moved)
+
+    def outputs(self, replica: Replica[Any], outputs: list[RequestOutput]) -> None:
+        """Deliver the outputs of a step, and forget the requests that have ended or go on on a larger device; runs in
+        the replica's thread."""
+        engine = replica.engine
+        if engine is None:
+            return
+        outgrown = [output.request for output in outputs if self._outgrown(output.request, engine)]
+        for request in outgrown:
+            request.finish_reason = None
+            request.computed = 0
+        self._deliver(engine, outputs)
+        ended = [output.request for output in outputs if output.request.finish_reason is not None]
+        if ended or outgrown:
+            with self.lock:
+                for request in (*ended, *outgrown):
+                    self._forget(request)
+                for request in ended:
+                    self.usual.add(request.generated_tokens)
+                self._queue.extendleft(outgrown)
+                self.assign()
+
+    @property
+    def waiting(self) -> list[Request]:
+        """The requests that no replica has."""
+        with self.lock:
+            return list(self._queue)
+
+    @property
+    def lost(self) -> Exception | None:
+        """The last failure if every device has failed, else None."""
+        with self.lock:
+            away = all(replica.state == "away" for replica in self.replicas)
+            return max(self.replicas, key=lambda replica: replica.left).failure if away else None
+
+    # In the threads of the replicas.
+
+    def _queue_at(self, replica: Replica[Any], request: Request, model: HasEngine) -> None:
+        if self._owners.get(request) is not replica:  # the device failed meanwhile
+            return
+        try:
+            model.engine.queue_request(request)
+        except UsageError as exc:
+            self.outputs(replica, [model.engine.fail_request(request, exc)])
+
+    def _cancel_at(self, replica: Replica[Any], request: Request, model: HasEngine) -> None:
+        with self.lock:
+            if self._owners.get(request) is not replica:  # it has ended, or went to another device
+                self.cancel([request])
+                return
+            self._forget(request)
+        model.engine.finish_request(request)
+        with self.lock:
+            self.assign()
+
+    def _fail_at(self, replica: Replica[Any], error: Exception, model: HasEngine) -> None:
+        self.outputs(replica, model.engine.fail_all(error))
+
+    def _outgrown(self, request: Request, engine: Engine) -> bool:
+        """Return True if a request ended because the cache of its device is full, and another device has a larger
+        one."""
+        if request.finish_reason != "length" or request.generated_tokens >= request.max_tokens:
+            return False
+        ready = [replica.engine for replica in self.replicas if replica.state == "ready"]
+        return any(other is not None and other.max_model_len > engine.max_model_len for other in ready)
+
+    # With the lock.
+
+    def assign(self) -> None:
+        """Give waiting requests to replicas. A device that is full gets no more if there are several: a request waits
+        here until the one where it ends soonest has room."""
+        if not self._queue:
+            return
+        if (error := self.lost) is not None:
+            self.fail_waiting(error)
+        ready = [replica for replica in self.replicas if replica.state == "ready" and replica.responsive]
+        if self.closing or not ready:
+            return
+        if not self.several:
+            while self._queue:
+                self._give(ready[0], self._queue.popleft())
+            return
+        work = {replica: work_of(replica.requests, replica.slots, self.usual) for replica in ready}
+        waiting: list[Request] = []
+        while self._queue and len(waiting) < _SCANNED:
+            request = self._queue.popleft()
+            best = self._best(request, work)
+            if work[best].requests < best.slots + max(1, best.slots // 8):
+                self._give(best, request)
+            else:
+                waiting.append(request)
+            work[best] = work[best].with_request(request, self.usual)
+        self._queue.extendleft(reversed(waiting))
+
+    def _best(self, request: Request, work: dict[Replica[Any], Work]) -> Replica[Any]:
+        """Return the replica where a request ends soonest, among those whose cache it probably fits."""
+        tokens = self.usual.left(request)
+        engines = {replica: replica.engine for replica in work if replica.engine is not None}
+        length = min(len(request.tokens) + tokens, max(engine.max_model_len for engine in engines.values()))
+        ends: dict[Replica[Any], float] = {}
+        for replica, engine in engines.items():
+            if length <= engine.max_model_len:
+                new = len(request.tokens) - engine.cached_prefix(request)
+                ends[replica] = end_seconds(replica.speed, work[replica], new, tokens)
+        return min(ends, key=ends.__getitem__)
+
+    def _give(self, replica: Replica[Any], request: Request) -> None:
+        replica.requests[request] = None
+        self._owners[request] = replica
+        replica.thread.call(partial(self._queue_at, replica, request))
+
+    def _forget(self, request: Request) -> None:
+        self._moves.pop(request, None)
+        owner = self._owners.pop(request, None)
+        if owner is not None:
+            owner.requests.pop(request, None)
+
+    def _is_suspect(self, request: Request) -> bool:
+        """Count a device that failed under a request; True after too many without a new token."""
+        moves, tokens = self._moves.get(request, (0, -1))
+        moves = 1 if request.generated_tokens > tokens else moves + 1
+        self._moves[request] = (moves, request.generated_tokens)
+        return moves > _MOST_MOVES

@@ -1,0 +1,131 @@
+"""Benchmark one model on several devices: each alone, then all together in threads of one process, as the server runs
+them."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bitnet_core.engine.engine import Engine
+from bitnet_core.measure.benchmark import Run, measured_runs, prompt_length, without_speculation
+from bitnet_core.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Tokens per second, of all requests of the device together: of prompts, of decoding, and of answers in the time of
+    prompts and answers."""
+
+    prefill: float
+    decode: float
+    whole: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpeeds:
+    """The speeds of one device while the others rest, and while they work."""
+
+    device: str
+    device_name: str
+    alone: Speeds
+    together: Speeds
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaResult:
+    """Medians over the runs. sequences: concurrent requests of each device."""
+
+    model: str
+    prompt_tokens: int
+    generated_tokens: int
+    sequences: int
+    repeat: int
+    devices: tuple[DeviceSpeeds, ...]
+
+    @property
+    def alone(self) -> Speeds:
+        """The sum of the devices, each alone."""
+        return _sum([one.alone for one in self.devices])
+
+    @property
+    def together(self) -> Speeds:
+        """The sum of the devices at the same time."""
+        return _sum([one.together for one in self.devices])
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        sums = {"alone": asdict(self.alone), "together": asdict(self.together)}
+        return {**asdict(self), "sum": sums, "share": self.together.whole / self.alone.whole}
+
+
+def measure_replicas(
+    model: str,
+    engines: Sequence[Engine],
+    prompt_tokens: int | None,
+    max_tokens: int,
+    repeat: int,
+    sequences: int,
+    progress: Progress | None = None,
+) -> ReplicaResult:
+    """Prefill and decode `sequences` concurrent requests on each device, `repeat` times: each alone, then all at once
+    until the slowest has finished.
+
+    prompt_tokens: None for 512, or fewer if a context is shorter. Raises UsageError if the requests do not fit a cache.
+    """
+    length = min(prompt_length(engine, prompt_tokens, max_tokens, sequences) for engine in engines)
+    alone: list[Speeds] = []
+    for engine in engines:
+        with without_speculation(engine):
+            runs = measured_runs(engine, sequences, length, max_tokens, repeat, progress)
+        alone.append(_speeds(runs, sequences, length, max_tokens))
+    if progress:
+        progress("measuring all devices together", 0, 1)
+    together = [
+        _speeds(runs, sequences, length, max_tokens) for runs in _all(engines, sequences, length, max_tokens, repeat)
+    ]
+    devices: list[DeviceSpeeds] = []
+    for engine, one, other in zip(engines, alone, together, strict=True):
+        devices.append(DeviceSpeeds(engine.device.info.request, engine.device.info.name, one, other))
+    return ReplicaResult(model, length, max_tokens, sequences, repeat, tuple(devices))
+
+
+def _all(engines: Sequence[Engine], sequences: int, length: int, max_tokens: int, repeat: int) -> list[list[Run]]:
+    """Return the runs of every device; one that is done goes on until all are, so that none gets the machine alone."""
+    runs: list[list[Run]] = [[] for _ in engines]
+    errors: list[BaseException] = []
+
+    def work(at: int) -> None:
+        try:
+            with without_speculation(engines[at]):
+                while not errors and any(len(done) < repeat for done in runs):
+                    runs[at] += measured_runs(engines[at], sequences, length, max_tokens, 1, warm_ups=0)
+        except BaseException as exc:  # noqa: BLE001 - raised again by the caller's thread
+            errors.append(exc)
+
+    threads = [threading.Thread(target=work, args=(at,), name=f"bench-{at}") for at in range(len(engines))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return runs
+
+
+def _speeds(runs: Sequence[Run], sequences: int, length: int, max_tokens: int) -> Speeds:
+    """Return the medians of the runs."""
+    answers = sequences * max_tokens
+    return Speeds(
+        statistics.median(sequences * length / run.prefill_seconds for run in runs),
+        statistics.median(run.decoded / run.decode_seconds for run in runs),
+        statistics.median(answers / run.seconds for run in runs),
+    )
+
+
+def _sum(speeds: Sequence[Speeds]) -> Speeds:
+    return Speeds(
+        sum(one.prefill for one in speeds), sum(one.decode for one in speeds), sum(one.whole for one in speeds)
+    )

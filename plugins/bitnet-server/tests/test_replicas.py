@@ -1,0 +1,120 @@
+"""One model on several devices behind one port."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import bitnet_core
+import httpx
+import pytest
+from bitnet_core.api.replicas import SeveralDevices
+from bitnet_hal.discovery.registry import registry
+from bitnet_hal.discovery.request import parse_requests
+from bitnet_hal.errors import DeviceLostError
+
+COMPLETIONS = "/v1/completions"
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two devices that compute with numpy."""
+    monkeypatch.setenv("BITNET_GPU_FAKE", "cuda,rocm")
+    registry.cache_clear()
+    yield
+    registry.cache_clear()
+
+
+def model(devices: str) -> Any:
+    """Open the shipped model on several devices."""
+
+    def load() -> bitnet_core.Model:
+        several = SeveralDevices(parse_requests(devices))
+        loaded = bitnet_core.load(None, several.first(), stream_interval=0.02)
+        loaded.others = several
+        return loaded
+
+    return load
+
+
+def wait_for(served: Any, states: list[str]) -> None:
+    with served.client() as client:
+        for _ in range(1000):
+            found = client.get("/props").json()["devices"]
+            if [one["state"] for one in found] == states:
+                return
+            time.sleep(0.02)
+    raise AssertionError(found)
+
+
+def ask(client: httpx.Client, at: int) -> str:
+    fields = [{"temperature": 0}, {"temperature": 0.9, "seed": 3, "top_k": 20}][at % 2]
+    body = {"prompt": f"The {['cat', 'dog'][at % 2]} said", "max_tokens": 8, "ignore_eos": True, **fields}
+    answer = client.post(COMPLETIONS, json=body)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["text"])
+
+
+def by_device(client: httpx.Client, name: str) -> dict[str, float]:
+    lines = re.findall(rf'^bitnet:{name}{{device="([^"]*)".*}} (\S+)$', client.get("/metrics").text, re.MULTILINE)
+    return {device: float(value) for device, value in lines}
+
+
+def test_texts_are_those_of_one_device_and_figures_are_by_device(serve: Any, server: Any) -> None:
+    with server.client() as one:
+        expected = [ask(one, at) for at in range(2)] * 2
+    with serve(model("cuda:0,rocm:0")) as served, served.client() as client:
+        wait_for(served, ["ready", "ready"])
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda at: ask(client, at), range(4))) == expected
+        props = client.get("/props").json()
+        assert [one["device"] for one in props["devices"]] == ["cuda:0", "rocm:0"]
+        assert props["device"] == "fake cuda device (numpy) + fake rocm device (numpy)"
+        assert props["total_slots"] == 64
+        tokens = by_device(client, "device_generated_tokens_total")
+        assert sum(tokens.values()) == 4 * 8
+        assert by_device(client, "device") == {"cuda:0": 1, "rocm:0": 1}
+        assert by_device(client, "device_requests") == {"cuda:0": 0, "rocm:0": 0}
+        assert any("cuda:0 (fake cuda device (numpy)) and others" in line for line in served.told)
+
+
+def test_a_lost_device_changes_no_text(serve: Any, server: Any) -> None:
+    with server.client() as one:
+        expected = [ask(one, at) for at in range(2)] * 2
+    with serve(model("cuda:0,rocm:0")) as served, served.client() as client:
+        wait_for(served, ["ready", "ready"])
+
+        def lose(*_: Any) -> None:
+            raise DeviceLostError("fell off the bus", backend="cuda")
+
+        device = served.service.model.engine.device
+        left = iter(range(2))
+        replay = device.replay
+        device.replay = lambda *given: replay(*given) if next(left, None) is not None else lose()
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda at: ask(client, at), range(4))) == expected
+        wait_for(served, ["away", "ready"])
+        assert by_device(client, "device") == {"cuda:0": 0, "rocm:0": 1}
+        assert by_device(client, "handovers_total")["cuda:0"] > 0
+        assert client.get("/health/ready").status_code == 200
+        assert client.get("/props").json()["devices"][0]["reason"].endswith("fell off the bus")
+        assert ask(client, 0) == expected[0]
+        served.idle()
+        for _ in range(500):
+            if any("cuda:0 takes no requests: " in line for line in served.told):
+                break
+            time.sleep(0.02)
+        assert any(line.endswith("fell off the bus") for line in served.told)
+
+
+def test_a_named_device_that_is_not_there_ends_the_server(serve: Any) -> None:
+    with serve(model("cuda:0,cuda:7"), loaded=False) as served:
+        for _ in range(1000):
+            if served.service.error is not None:
+                break
+            time.sleep(0.02)
+        assert "there is no device cuda:7" in str(served.service.error)
+        assert not served.service.ready
