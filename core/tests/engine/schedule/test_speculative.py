@@ -12,7 +12,7 @@ import pytest
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.options.sampling import SamplingParams
-from bitnet_core.testing.drafts import draft_always
+from bitnet_core.testing.drafts import EveryStep, draft_always
 from bitnet_hal.errors import DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -223,6 +223,33 @@ def test_logits_that_are_not_numbers_end_their_request(
     assert bad.finish_reason == "error"
     assert isinstance(bad.error, GpuError)
     assert (good.finish_reason, good.generated_tokens) == ("length", 20)
+
+
+class Sometimes(EveryStep):
+    """A policy that drafts now and then, in the middle of runs of steps."""
+
+    random = np.random.default_rng(3)
+
+    def until_next(self, requests: Any, rows: int) -> float:
+        return int(self.random.integers(0, 9)) * int(self.random.integers(0, 2))
+
+
+def test_drafts_between_steps_that_are_queued_ahead(make_engine: Make, run_all: Run, async_device: Any) -> None:
+    """On a device with asynchronous readback: requests that end at different times, alone and together."""
+    settings = {"deterministic": True, "stream_interval": 1.0}
+    plain = make_engine("silu", 2, async_device(), speculate="off", **settings)
+    wanted = [plain.add_request([n, 5], max_tokens=60 + 30 * n) for n in range(2)]
+    run_all(plain)
+    device = async_device()
+    engine = make_engine("silu", 2, device, **settings)
+    drafter = Prophet({tuple(one.tokens[:2]): one.generated for one in wanted})
+    draft_always(engine, drafter, 3)
+    engine.scheduler.speculative.policy = Sometimes("lookup", engine.scheduler.counts, 3)
+    found = [engine.add_request(one.tokens[:2], max_tokens=one.max_tokens) for one in wanted]
+    run_all(engine)
+    assert [one.generated for one in found] == [one.generated for one in wanted]
+    assert engine.figures()["accepted_tokens"] > 10
+    assert device.calls["read_async"] > 3
 
 
 def test_a_failed_step_is_repeated(make_engine: Make, run_all: Run, faulty: Any) -> None:
