@@ -257,6 +257,17 @@ def test_a_disk_that_fills_up_is_named() -> None:
         raise OSError(28, "No space left on device")
 
 
+def test_the_process_that_downloads_ends_with_its_parent() -> None:
+    """Even if that is killed, and can end nothing itself: its end of the pipe closes."""
+    code = "import time; from bitnet_core.hub.process import serve; serve('hf:a/b', lambda *_: time.sleep(60))"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.3)
+        child.stdin.close()
+        assert child.wait(20) == 1
+
+
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UsageError, match=r'pip install ./hal "./core\[hub\]"'):

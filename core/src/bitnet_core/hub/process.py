@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 from bitnet_hal.errors import BitnetError, UsageError
@@ -27,7 +28,7 @@ def in_child(reference: str, say: Callable[[str], None]) -> Path:
     """Fetch a model in a child process, which ends with this call. Raises the child's ModelError or UsageError."""
     command = [sys.executable, "-X", "utf8", "-c", _START, reference, *sys.path]
     environment = {**os.environ, **_VARIABLES}
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment) as child:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
         assert child.stdout is not None
         try:
             for line in child.stdout:
@@ -45,9 +46,13 @@ def in_child(reference: str, say: Callable[[str], None]) -> Path:
 def serve(reference: str, fetch: Fetch) -> None:
     """Run in the child: fetch, and write lines of JSON: what to say, and at last the path or the error."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    Thread(target=_end_with_parent, daemon=True).start()
 
     def tell(kind: str, text: str) -> None:
-        os.write(1, json.dumps([kind, text]).encode() + b"\n")
+        try:
+            os.write(1, json.dumps([kind, text]).encode() + b"\n")
+        except BrokenPipeError:  # the parent has just ended
+            os._exit(1)
 
     def fail(error: BitnetError) -> None:
         tell(type(error).__name__ if type(error).__name__ in _KINDS else "ModelError", str(error))
@@ -62,3 +67,8 @@ def serve(reference: str, fetch: Fetch) -> None:
         fail(error)
     except KeyboardInterrupt:  # the parent has it too
         os._exit(130)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()  # nothing is written to it: it ends when the parent does, even by SIGKILL
+    os._exit(1)
