@@ -179,6 +179,8 @@ def test_a_launch_takes_the_first_row_that_suits_it(tmp_path: Path) -> None:
     assert table.tune(query("matmul_ternary", rows=5, width=16)) == many
     assert table.tune(query("matmul_ternary", rows=4, width=12)).variant == "tiled"
     small = Tuning(private={"GROUP": 64, "LANES": 0})
+    assert table.all(query("matmul_ternary", rows=5, width=16))[:2] == [many, small]
+    assert table.all(query("matmul_ternary", lanes=8, rows=11, width=16)) == []
     assert table.tune(query("matmul_ternary", rows=5, width=16), max_group=128) == small
     assert table.tune(query("matmul_ternary", lanes=8, rows=5, width=16)).private == {"GROUP": 64, "LANES": 8}
     assert table.tune(query("matmul_ternary", lanes=8, rows=10, width=16)).private == {"GROUP": 16}

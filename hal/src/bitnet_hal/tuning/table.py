@@ -58,7 +58,7 @@ class TuningTable:
     def all(self, query: TuningQuery, max_group: int = 1 << 16) -> list[Tuning]:
         """Return the tunings of every row that matches a launch, on a device as in `tune`."""
         rows = self.rows.get(query.spec.name, ())
-        return [row.tuning(query.size) for row in rows if row.matches(query, max_group)]
+        return [row.tuning(query.size) for row in rows if row.matches(query, max_group) and not row.unsupported]
 
     def tune(self, query: TuningQuery, max_group: int = 1 << 16) -> Tuning:
         """Return the tuning of a launch on a device with at most `max_group` work-items per group.
