@@ -18,7 +18,7 @@ from emulator.build import build  # noqa: E402 - found through the path above
 
 pytestmark = pytest.mark.slow
 
-DP4A = "TestDp4a and (test_kernel or tuning) and matmul_ternary and not 512 and not many and not 8640"
+DP4A = "TestDp4a and test_kernel and matmul_ternary and not 512 and not many and not 8640"
 
 
 def run(folder: Path, *arguments: str, file: str = "conformance.py", **environment: str) -> str:
