@@ -113,6 +113,7 @@ def test_a_large_model_is_computed_from_its_parts(monkeypatch: pytest.MonkeyPatc
     few, more = (tune_module._part(source, device, layers, None, lambda: device.now)[0] for layers in (1, 3))
     assert all_layers == pytest.approx(few + 6 * (more - few) / 2)
     layer = sum(one.launches for one in products if not one.head)  # a second each: others were not tried any more
+    assert {one.left for one in products} == {2}
     assert rushed == few + 6 * layer > all_layers / 2
     device.close()
 

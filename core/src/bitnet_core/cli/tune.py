@@ -71,5 +71,8 @@ def _print(name: str, found: list[DeviceSpeed]) -> None:
         figures = (f"{1e3 * speed.token_seconds:.2f}", f"{1 / speed.token_seconds:.1f}", better)
         table.add_row(*map(cell, (speed.info.request, speed.info.name, *figures)))
     print_table(table)
+    for speed in found:
+        if left := sum(product.left for product in speed.products):
+            say(f"{speed.info.request}: no time was left for {left} tilings; repeat, or allow more --seconds")
     first = ranked(speed.info for speed in found)[0]
     say(f"measured with {name}; of these `auto` takes {first.request}")

@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ProductTime:
     """The times of one product of a decode step. seconds: with the best tuning; usual: with the device's own choice;
-    tuning: the best one, None if it is the device's own choice; timed: every tuning with its seconds."""
+    tuning: the best one, None if it is the device's own choice; timed: every tuning with its seconds; left: tunings for
+    which no time was left."""
 
     key: str  # measured.tiling_key
     launches: int  # in the step
@@ -43,6 +44,7 @@ class ProductTime:
     nbytes: int  # of the matrix
     tuning: Tuning | None
     timed: tuple[tuple[Tuning, float], ...] = ()
+    left: int = 0
 
 
 def time_products(engine: Engine, deadline: float, clock: Clock = time.perf_counter) -> list[ProductTime]:
@@ -77,12 +79,15 @@ class ProductTimer:
         params = launch.kernel.spec.unpack(launch.params)
         own, *others = self._candidates(launch, params)
         times = [(self._seconds(launch, params, own), own)]
+        left = 0
         for tuning in [*others, own] if others else []:  # the own choice again, after the others
-            if self._clock() < self._deadline:
-                try:
-                    times.append((self._seconds(launch, params, tuning), tuning))
-                except (KernelCompileError, LaunchError, UnsupportedError) as error:  # the others can still be measured
-                    log.info("%s with %s cannot be timed: %s", launch.kernel.spec.name, tuning, error)
+            if self._clock() >= self._deadline:
+                left += tuning is not own
+                continue
+            try:
+                times.append((self._seconds(launch, params, tuning), tuning))
+            except (KernelCompileError, LaunchError, UnsupportedError) as error:  # the others can still be measured
+                log.info("%s with %s cannot be timed: %s", launch.kernel.spec.name, tuning, error)
         usual = min(seconds for seconds, tuning in times if tuning is own)
         best, tuning = min(times, key=lambda pair: pair[0])
         better = best < _GAIN * usual
@@ -90,7 +95,8 @@ class ProductTimer:
         head = params["outs"] == vocab
         best_seconds = best if better else usual
         timed = tuple((tried, seconds) for seconds, tried in times)
-        return ProductTime(key, len(launches), head, best_seconds, usual, nbytes, tuning if better else None, timed)
+        winner = tuning if better else None
+        return ProductTime(key, len(launches), head, best_seconds, usual, nbytes, winner, timed, left)
 
     def _candidates(self, launch: Launch, params: Mapping[str, int | float]) -> Sequence[Tuning]:
         """Return the tunings to try, the device's own choice first."""
