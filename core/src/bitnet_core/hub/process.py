@@ -70,5 +70,5 @@ def serve(reference: str, fetch: Fetch) -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()  # nothing is written to it: it ends when the parent does, even by SIGKILL
+    os.read(0, 1)  # nothing is written to it: it ends when the parent does, even by SIGKILL
     os._exit(1)
