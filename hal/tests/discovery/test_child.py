@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,38 @@ def test_a_process_that_asks_ends_with_the_program(install_plugin: Any, tmp_path
     )
     environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     subprocess.run([sys.executable, "-c", ORPHAN], cwd=tmp_path, env=environment, timeout=60, check=True)
-    process = int((tmp_path / "process").read_text())
+    assert ended(int((tmp_path / "process").read_text()))
+
+
+FORKS = """
+import os, signal, time
+from pathlib import Path
+from bitnet_hal.discovery.child import Fork
+
+def hang():
+    Path("process").write_text(str(os.getpid()))
+    time.sleep(60)
+
+Fork().begin(hang)
+while not Path("process").exists() or not Path("process").read_text():
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux alone")
+def test_a_fork_that_asks_ends_with_the_program_that_is_killed(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FORKS], cwd=tmp_path, timeout=60, check=False)
+    assert ended(int((tmp_path / "process").read_text()))
+
+
+def ended(process: int) -> bool:
+    """Return whether a process ends within 20 seconds; it is killed otherwise."""
     end = time.monotonic() + 20
-    while runs := psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > end:
-            os.kill(process, signal.SIGKILL)
-            break
-        time.sleep(0.05)
-    assert not runs
+    with suppress(psutil.NoSuchProcess):
+        while psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > end:
+                os.kill(process, signal.SIGKILL)
+                return False
+            time.sleep(0.05)
+    return True

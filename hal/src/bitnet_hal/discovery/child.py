@@ -30,6 +30,8 @@ from bitnet_hal.isolation import LEFT_OUT_AFTER, NAMED_AFTER
 BEGUN = b"begun\n"
 LONGEST = 16 << 20
 """Maximum bytes of an answer; the rest is ignored, so a longer one counts as none."""
+_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of Linux, where alone forks are used (`listing`)."""
 _ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}  # Windows has no SIGHUP
 
 log = logging.getLogger(__name__)
@@ -248,6 +250,7 @@ def _respond_in_fork(ask: Callable[[], Any], pipe: int, signals: Iterable[int]) 
         return result
 
     try:
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # a driver that hangs does not outlive the program
         for number in _ENDING:
             if callable(signal.getsignal(number)):  # else it is ignored, or ends the process already
                 signal.signal(number, signal.SIG_DFL)
