@@ -71,6 +71,24 @@ def test_a_turn_may_lack_the_answer_and_the_words_that_began_it(engine: Engine, 
     assert found.generated == said(fresh, second).generated
 
 
+def test_a_single_checkpoint_is_that_of_the_prompt() -> None:
+    engine = make(max_sequences=1, kv_cache_bytes=4 * open_model(FILE).config.state_bytes)
+    assert engine.state_checkpoints.capacity == 1
+    answer = said(engine, FIRST, 14).generated
+    assert said(engine, [*FIRST, *answer, *QUESTION], 2).cached_tokens == 128
+    engine.close()
+
+
+@pytest.mark.parametrize(("capacity", "cached"), [(6, 192), (3, 128)])
+def test_prompts_come_before_answers_if_many_requests_run(engine: Engine, capacity: int, cached: int) -> None:
+    """Two requests: three checkpoints are too few for the prompts and the answers of both."""
+    engine.cache().checkpoints = capacity
+    requests = [engine.add_request([n, *FIRST], max_tokens=14) for n in range(2)]
+    while engine.step():
+        pass
+    assert [said(engine, [*one.tokens, *QUESTION], 2).cached_tokens for one in requests] == [cached] * 2
+
+
 def test_the_same_prompt_again(engine: Engine) -> None:
     for prompt, cached in ((FIRST, 128), ([*FIRST, *QUESTION], 192)):
         first = said(engine, prompt, 2)

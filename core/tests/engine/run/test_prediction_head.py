@@ -48,7 +48,7 @@ def test_the_layer_is_that_of_the_float_model(
     engine = make(source, speculate="mtp", kv_dtype="f32")
     tokens = reference["tokens_a"].tolist()
     exact = float64_model(source)
-    hidden = exact._hidden(np.asarray(tokens)).astype(np.float32)
+    hidden = exact.hidden(np.asarray(tokens)).astype(np.float32)
     head = engine.runner()._prediction
     plan, scratch = head._plan, head._scratch
     found = []

@@ -79,13 +79,18 @@ def speculating(texts: list[Request], drafts: int, spares: int = 3) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize(("count", "drafts"), [(1, 4), (3, 2)])
-def test_texts_are_those_without_speculation(count: int, drafts: int) -> None:
+@pytest.mark.parametrize(("count", "drafts", "bindable"), [(1, 4, True), (1, 4, False), (3, 2, True)])
+def test_texts_are_those_without_speculation(count: int, drafts: int, bindable: bool) -> None:
+    """bindable: False if the states of a request are at an offset that kernels cannot bind."""
     prompts = PROMPTS[:count]
     samplings = SAMPLINGS[-count:]
     plain = make(max_sequences=3, speculate="off")
     texts = said(plain, prompts, samplings)
     engine = speculating(texts, drafts)
+    rollback = engine.runner()._rollback
+    assert rollback is not None
+    assert rollback._bindable
+    rollback._bindable = bindable
     found = said(engine, prompts, samplings)
     assert [one.generated for one in found] == [one.generated for one in texts]
     figures = engine.figures()

@@ -24,7 +24,8 @@ def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, states: int) ->
 
 class KVCache:
     """Paged cache: `blocks` blocks in every attention layer, `sequences` rows of block tables (one per request, its
-    req_index), and in every delta net a state per row, `checkpoints` more, and then `spares` for the time of a step."""
+    req_index), and in every delta net a state per row, `checkpoints` more, and `spares` for the time of a step, which
+    are in other buffers."""
 
     def __init__(
         self,
@@ -45,11 +46,11 @@ class KVCache:
         self.sequences = sequences
         self.checkpoints = checkpoints
         self.spares = spares
-        self._state_rows = sequences + checkpoints + spares
+        self._state_rows = sequences + checkpoints
         self.max_blocks = ceil_div(context, KV_BLOCK)
         size = blocks * block_bytes(config, kv_dtype)
         layers = config.cached_layers
-        self.nbytes = cache_bytes(config, kv_dtype, blocks, self._state_rows)
+        self.nbytes = cache_bytes(config, kv_dtype, blocks, self._state_rows + spares)
         self._buffers: list[Buffer] = []
         net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
@@ -58,9 +59,9 @@ class KVCache:
         try:
             self.keys = tuple(self._alloc(size) for _ in range(layers))
             self.values = tuple(self._alloc(size) for _ in range(layers))
-            self.states = (
-                tuple(self._states(net) for _ in range(config.n_layers - config.attention_layers)) if net else ()
-            )
+            nets = config.n_layers - config.attention_layers if net else 0
+            self.states = tuple(self._states(net, self._state_rows) for _ in range(nets)) if net else ()
+            self._spares = tuple(self._states(net, spares) for _ in range(nets)) if net and spares else ()
             self.tables = self._alloc(self._rows.nbytes)
             device.upload(self.tables, self._rows.data.cast("B"))
         except BaseException:
@@ -99,19 +100,19 @@ class KVCache:
             self._pool.free(buffer)
         self._buffers.clear()
 
-    def _states(self, net: DeltaNet) -> tuple[View, View]:
-        """Allocate the states of one delta net: f32[n, taps - 1, channels] and f32[n, heads, key_dim, value_dim] for n
-        rows. Kernels zero them at position 0."""
+    def _states(self, net: DeltaNet, rows: int) -> tuple[View, View]:
+        """Allocate the states of one delta net: f32[rows, taps - 1, channels] and f32[rows, heads, key_dim, value_dim].
+        Kernels zero them at position 0."""
         inputs, heads = net.state_sizes
-        return self._alloc(4 * self._state_rows * inputs), self._alloc(4 * self._state_rows * heads)
+        return self._alloc(4 * rows * inputs), self._alloc(4 * rows * heads)
 
     def states_of(self, row: int) -> list[View]:
         """Return the views of the states of all delta nets in one row."""
-        found = []
-        for view in (view for pair in self.states for view in pair):
-            size = view.nbytes // self._state_rows
-            found.append(view.part(row * size, size))
-        return found
+        return _row(self.states, row, self._state_rows)
+
+    def spare_states(self, spare: int) -> list[View]:
+        """Return the views of the spare states of all delta nets with this number."""
+        return _row(self._spares, spare, self.spares)
 
     def copy_states(self, source: int, target: int) -> None:
         """Copy the states of all delta nets from one row to another."""
@@ -122,3 +123,12 @@ class KVCache:
         buffer = self._pool.alloc(nbytes)
         self._buffers.append(buffer)
         return View(buffer, 0, nbytes)
+
+
+def _row(states: tuple[tuple[View, View], ...], row: int, rows: int) -> list[View]:
+    """Return the views of one of `rows` rows of states."""
+    found = []
+    for view in (view for pair in states for view in pair):
+        size = view.nbytes // rows
+        found.append(view.part(row * size, size))
+    return found

@@ -23,7 +23,6 @@ from bitnet_core.engine.run.state_rollback import StateRollback
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
 from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import HybridPlan
-from bitnet_core.plan.kept_inputs import KeptInputs
 from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.prediction import PredictionPlan
@@ -34,9 +33,6 @@ _LISTS = (1, 16, 64, SHORTLIST)
 
 _VERIFY = "verify "
 """Beginning of the kind of a recording in which a request may have several rows."""
-
-_REPEAT = "repeat"
-"""Kind of the recording that repeats what delta nets did in a step (HybridPlan.repeat)."""
 
 _KEPT_SHAPES = 4
 """Number of prompt row counts whose launches are kept for reuse."""
@@ -69,31 +65,25 @@ class Runner:
         self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
         rows = max(cache.sequences, verify_rows)
-        self._kept: KeptInputs | None = None
+        self._rollback: StateRollback | None = None
+        self._prediction: PredictionHead | None = None
         self._decode = Scratch(device, pool, weights.config, rows, rows)
         try:
             self._decode.upload("index", np.arange(rows, dtype=np.int32))
-            if weights.config.delta and verify_rows:
-                self._kept = KeptInputs(device, pool, weights.config, rows)
+            if isinstance(self.plan, HybridPlan) and verify_rows:
+                self._rollback = StateRollback(device, launcher, pool, self.plan, self._decode, cache)
+            if isinstance(self.plan, HybridPlan) and weights.prediction:
+                own = PredictionPlan(self.plan, weights.prediction)
+                self._prediction = PredictionHead(device, launcher, pool, own, cache, chunk)
         except BaseException:
-            self._decode.free()
+            self._free_buffers()
             raise
-        self._rollback = StateRollback(launcher, self._decode, cache, partial(self._recorded, _REPEAT))
         self._prompt: Scratch | None = None
         self._bodies: OrderedDict[int, list[Launch] | RecordedLaunches] = OrderedDict()
         self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
         self.multi_step = MultiStepDecoder(device, launcher, self._decode, cache, partial(self._recorded, "greedy"))
         self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
         self._verified: list[ScheduledTokens] = []
-        self._prediction: PredictionHead | None = None
-        if weights.prediction:
-            assert isinstance(self.plan, HybridPlan)
-            try:
-                own = PredictionPlan(self.plan, weights.prediction)
-                self._prediction = PredictionHead(device, launcher, pool, own, cache, chunk)
-            except BaseException:
-                self._decode.free()
-                raise
 
     def forward(
         self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int
@@ -174,7 +164,7 @@ class Runner:
         rows = sum(len(span.tokens) for span in scheduled)
         size = rows if rows <= FEW_ROWS else min(ceil_div(rows, FEW_ROWS) * FEW_ROWS, self._decode.rows)
         self._verified = list(scheduled)
-        if self._kept:
+        if self._rollback:
             self._rollback.save(scheduled, size)
         if self._short(logits_requests):
             k = self._list_length(logits_requests)
@@ -186,7 +176,7 @@ class Runner:
     def keep_rows(self, rows: Mapping[int, int]) -> None:
         """Take back, of the last verify_step, what requests keep of rows after their first rows[req_index]: the states
         of delta nets. Other rows of the cache are overwritten later. Requests without a number have ended."""
-        if self._kept:
+        if self._rollback:
             self._rollback.keep(rows)
         if self._prediction is None:
             return
@@ -315,12 +305,15 @@ class Runner:
             recorded.recording.close()
         self._recordings.clear()
         self.drop_scratch()
+        self._free_buffers()
+        self.cache.free()
+
+    def _free_buffers(self) -> None:
         self._decode.free()
-        if self._kept:
-            self._kept.free()
+        if self._rollback:
+            self._rollback.free()
         if self._prediction:
             self._prediction.free()
-        self.cache.free()
 
     def _prompt_scratch(self, rows: int, chunk: int) -> Scratch:
         """Scratch buffers for `rows` <= chunk rows; they grow by powers of two, so that short prompts take little
@@ -362,17 +355,16 @@ class Runner:
 
     def _recorded(self, kind: str, size: int) -> RecordedLaunches:
         """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length; after
-        _VERIFY for a step in which a request may have several rows; or _REPEAT."""
+        _VERIFY for a step in which a request may have several rows."""
         recorded = self._recordings.get((kind, size))
         if recorded is None:
-            launches = self._repeat(size) if kind == _REPEAT else self._step(kind, size)
-            recorded = self._recordings[kind, size] = self.launcher.record(launches)
+            recorded = self._recordings[kind, size] = self.launcher.record(self._step(kind, size))
         return recorded
 
     def _step(self, kind: str, size: int) -> list[Launch]:
         choice = kind.removeprefix(_VERIFY)
         verifies = choice != kind
-        kept = self._kept if verifies else None
+        kept = self._rollback.inputs if self._rollback and verifies else None
         launches = self.plan.body(self._decode, self.cache, size, decode=not verifies, kept=kept)
         keep = 0 if choice == "logits" else 1 if choice == "greedy" else int(choice.removeprefix("top"))
         launches += self.plan.head(self._decode, size, size, keep)
@@ -381,11 +373,6 @@ class Runner:
         elif keep:
             launches.append(self.plan.shortlist(self._decode, size, keep))
         return launches
-
-    def _repeat(self, size: int) -> list[Launch]:
-        assert isinstance(self.plan, HybridPlan)
-        assert self._kept is not None
-        return self.plan.repeat(self._decode, self.cache, size, self._kept)
 
 
 def _same(logits: Logits) -> Logits:

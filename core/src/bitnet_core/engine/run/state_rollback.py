@@ -2,41 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 
-from bitnet_hal.launcher import Launcher, RecordedLaunches
+from bitnet_hal.device import Buffer, Device, View, whole
+from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch
+from bitnet_core.plan.hybrid import HybridPlan
+from bitnet_core.plan.kept_inputs import KeptInputs
+from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import Scratch
+from bitnet_core.plan.state_copies import copied_rows, state_copies
+
+_KEPT_RECORDINGS = 64
+"""Number of recordings that are kept for reuse."""
 
 
 class StateRollback:
-    """The rollback of one step at a time. recorded(n): returns the recording of HybridPlan.repeat for a step of n rows
-    in `scratch`."""
+    """The rollback of one step in `scratch` at a time. inputs: where the step keeps the inputs of delta nets."""
 
     def __init__(
-        self, launcher: Launcher, scratch: Scratch, cache: KVCache, recorded: Callable[[int], RecordedLaunches]
+        self, device: Device, launcher: Launcher, pool: MemoryPool, plan: HybridPlan, scratch: Scratch, cache: KVCache
     ) -> None:
+        self._device = device
         self._launcher = launcher
+        self._pool = pool
+        self._plan = plan
         self._scratch = scratch
         self._cache = cache
-        self._recorded = recorded
+        self._recordings: OrderedDict[tuple[str, int, int], RecordedLaunches] = OrderedDict()
         self._scheduled: list[ScheduledTokens] = []
-        self._saved: dict[int, int] = {}  # req_index -> row of the cache with the states before the step
+        self._saved: dict[int, int] = {}  # req_index -> number of the spare with the states before the step
         self._size = 0
+        self._rows: Buffer | None = None
+        self._bindable = not any(view.nbytes % device.info.alignment for view in cache.states_of(0))
+        self.inputs = KeptInputs(device, pool, plan.config, scratch.rows)
+        try:
+            rows = copied_rows(plan.config)
+            self._rows = pool.alloc(rows.nbytes)
+            device.upload(whole(self._rows).part(0, rows.nbytes), rows.data.cast("B"))
+        except BaseException:
+            self.free()
+            raise
 
     def save(self, scheduled: Sequence[ScheduledTokens], size: int) -> None:
         """Copy the states of the requests with several rows before a step of `size` rows, padding included. At most as
-        many requests as the cache has spare rows."""
+        many requests as the cache has spare states."""
         self._scheduled = list(scheduled)
         self._size = size
-        first = self._cache.sequences + self._cache.checkpoints
-        spares = range(first, first + self._cache.spares)
         several = [span.req_index for span in scheduled if len(span.tokens) > 1]
-        self._saved = dict(zip(several, spares[: len(several)], strict=True))
+        self._saved = dict(zip(several, range(self._cache.spares)[: len(several)], strict=True))
         for req_index, spare in self._saved.items():
-            self._cache.copy_states(req_index, spare)
+            self._copy("save", req_index, spare)
 
     def keep(self, rows: Mapping[int, int]) -> None:
         """Take back the rows of the step after the first rows[req_index] of each request; of requests without a number
@@ -48,7 +67,7 @@ class StateRollback:
             end = place + len(span.tokens)
             wanted = rows.get(span.req_index, len(span.tokens))
             if wanted < len(span.tokens):
-                self._cache.copy_states(self._saved[span.req_index], span.req_index)
+                self._copy("restore", span.req_index, self._saved[span.req_index])
                 kept += range(place, place + wanted)
             place = end
         if not kept:
@@ -56,4 +75,41 @@ class StateRollback:
         others = [row for row in range(self._size) if row not in kept]
         step[others, 1:3] = -1
         self._scratch.upload("step", step)
-        self._launcher.replay(self._recorded(self._size))
+        self._run("repeat", self._size, 0)
+
+    def free(self) -> None:
+        """Free buffers and recordings."""
+        while self._recordings:
+            self._recordings.popitem()[1].recording.close()
+        self.inputs.free()
+        if self._rows is not None:
+            self._pool.free(self._rows)
+
+    def _copy(self, kind: str, req_index: int, spare: int) -> None:
+        """Copy all states of a request to a spare ("save") or back: by one recording if the device can bind them."""
+        if self._bindable:
+            self._run(kind, req_index, spare)
+            return
+        for source, target in zip(*self._copied(kind, req_index, spare), strict=True):
+            self._device.copy(source, target)
+
+    def _copied(self, kind: str, req_index: int, spare: int) -> tuple[list[View], list[View]]:
+        """Return the views to copy from and those to copy to."""
+        states = self._cache.states_of(req_index)
+        spares = self._cache.spare_states(spare)
+        return (states, spares) if kind == "save" else (spares, states)
+
+    def _run(self, kind: str, first: int, second: int) -> None:
+        """Replay the recording of a kind. first, second: req_index and spare, or the number of rows and 0."""
+        key = (kind, first, second)
+        recorded = self._recordings.pop(key, None)
+        self._recordings[key] = recorded = recorded or self._launcher.record(self._launches(kind, first, second))
+        self._launcher.replay(recorded)
+        if len(self._recordings) > _KEPT_RECORDINGS:
+            self._recordings.popitem(last=False)[1].recording.close()
+
+    def _launches(self, kind: str, first: int, second: int) -> list[Launch]:
+        if kind == "repeat":
+            return self._plan.repeat(self._scratch, self._cache, first, self.inputs)
+        assert self._rows is not None
+        return state_copies(self._launcher, whole(self._rows), *self._copied(kind, first, second))

@@ -11,7 +11,7 @@ from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.sampling.sampler import not_a_number
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
-from bitnet_core.engine.schedule.state_positions import rows_to_block_end
+from bitnet_core.engine.schedule.state_positions import keeps_answers, rows_to_block_end
 from bitnet_core.engine.schedule.step_count import StepCountPolicy
 
 
@@ -59,7 +59,7 @@ class MultiStepScheduler:
         """Number of steps before the next read."""
         admission = self._admission
         tokens_left = int(min(most, *map(admission.tokens_left, admission.running)))
-        if admission.recurrent and admission.checkpoints.capacity:
+        if admission.recurrent and keeps_answers(admission.checkpoints, len(admission.running)):
             tokens_left = min(tokens_left, *map(rows_to_block_end, admission.running))
         return self.step_count.length(tokens_left, waiting=bool(admission.waiting), followed=runs_ahead)
 

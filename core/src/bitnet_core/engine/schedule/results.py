@@ -44,7 +44,7 @@ class StepResults:
         self._counts["generated_tokens"] += len(accepted)
         self._publish_blocks(request, before)
         if self._admission.recurrent and request.computed == before + count > before:  # else states are of other rows
-            keep_state(self._admission.checkpoints, request)
+            keep_state(self._admission.checkpoints, request, len(self._admission.running))
         if request.finish_reason:
             self._admission.finish(request, request.finish_reason)
         return RequestOutput(request, tuple(accepted))

@@ -47,18 +47,25 @@ def rows_to_block_end(request: Request) -> int:
     return KV_BLOCK - request.computed % KV_BLOCK
 
 
-def keep_state(checkpoints: StateCheckpoints, request: Request) -> None:
+def keeps_answers(checkpoints: StateCheckpoints, running: int) -> bool:
+    """Return True if there is a checkpoint for the prompt and one for the answer of each running request. Else those of
+    prompts come first: they also serve turns that lack the answer."""
+    return 2 * running <= checkpoints.capacity
+
+
+def keep_state(checkpoints: StateCheckpoints, request: Request, running: int) -> None:
     """Keep the states of a request whose last row was the end of a block, if a later request may begin here.
 
-    An answer keeps its last full block only.
+    running: number of requests. An answer keeps its last full block only.
     """
     at = request.computed
     if at % KV_BLOCK or not checkpoints.capacity:
         return
     block_hash = request.block_hashes(at)[-1]
     if at > request.prompt_tokens:
-        checkpoints.save(block_hash, request.req_index, request.answer_checkpoint)
-        request.answer_checkpoint = block_hash
+        if keeps_answers(checkpoints, running):
+            checkpoints.save(block_hash, request.req_index, request.answer_checkpoint)
+            request.answer_checkpoint = block_hash
         return
     spacing = max(_SPACING, request.prompt_tokens // max(1, checkpoints.capacity // 2))
     if request.prompt_tokens - at < 2 * KV_BLOCK or at >= request.prompt_checkpoint + spacing:
