@@ -29,16 +29,23 @@ def texts(count: int) -> list[str]:
 
 
 def report(name: str, embed: Callable[[list[str]], object], count: int, repeat: int) -> None:
-    """Embed the texts several times and print the rates."""
+    """Embed the texts several times, and print the rates and the milliseconds of processor time a token."""
     given = texts(count)
     tokens = sum(len(text) + 1 for text in given)
     embed(given[:2])
-    rates = []
+    rates, costs = [], []
     for _ in range(repeat):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         embed(given)
         rates.append(tokens / (time.perf_counter() - began))
-    print(f"{name}: {count} texts, {tokens} tokens, tokens/s: {', '.join(f'{rate:.1f}' for rate in sorted(rates))}")
+        costs.append(1000 * (time.process_time() - used) / tokens)
+    print(
+        f"{name}: {count} texts, {tokens} tokens, {_listed(rates)} tokens/s, {_listed(costs)} ms of processor time each"
+    )
+
+
+def _listed(values: list[float]) -> str:
+    return ", ".join(f"{value:.1f}" for value in sorted(values))
 
 
 def ours(options: argparse.Namespace) -> None:

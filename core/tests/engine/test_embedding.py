@@ -141,7 +141,7 @@ def test_zero_rows_stay_zero() -> None:
     assert not quantized(np.zeros((2, 4), np.float32)).any()
 
 
-def test_long_texts_are_errors_or_cut_before_their_end_token(engine: Engine) -> None:
+def test_long_texts_are_errors_or_cut_before_their_end_token(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = load_tokenizer(engine.source.tokenizer)
     tokenizer.text_end = (256,)
     assert text_tokens(engine, tokenizer, "th", truncate=False) == [257, 256]
@@ -149,6 +149,9 @@ def test_long_texts_are_errors_or_cut_before_their_end_token(engine: Engine) -> 
         text_tokens(engine, tokenizer, "x" * 300, truncate=False)
     cut = text_tokens(engine, tokenizer, "x" * 300, truncate=True)
     assert (len(cut), cut[-1]) == (256, 256)
+    monkeypatch.setattr(tokenizer, "encode", lambda text, **_: [len(text)])
+    most = 256 * 4 * max(map(len, tokenizer.tokens))
+    assert text_tokens(engine, tokenizer, "x" * (10 * most), truncate=True) == [most, 256]
     with pytest.raises(UsageError, match="a text to embed is empty"):
         text_tokens(engine, tokenizer, "", truncate=False)
 

@@ -15,6 +15,7 @@ from bitnet_core.api import Model
 from bitnet_core.engine.capacity import widest_chunk
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.convert.convert import convert
+from bitnet_core.formats.names import ternaries
 from bitnet_core.formats.open import open_model
 from bitnet_hal.device import DeviceType
 from bitnet_hal.reference.describe import numpy_info
@@ -103,12 +104,18 @@ def test_chat_uses_the_tokens_of_the_model(model: Model) -> None:
     assert (model.defaults.origin, model.defaults.values.top_p) == ("Hy-MT", 0.6)
 
 
-def test_it_becomes_q2_0_without_a_change_and_not_a_folder(tmp_path: Path, model: Model, float_model: Any) -> None:
+def test_it_becomes_q2_0_and_stq1_0_again_without_a_change_and_not_a_folder(
+    tmp_path: Path, model: Model, float_model: Any
+) -> None:
     done = convert(model.source, tmp_path / "q2_0.gguf", "q2_0", verify=True)
     again = open_model(done.path, strict=True)
     assert replace(again.config, name="") == replace(model.source.config, name="")
     tokens = np.arange(20)
     assert np.array_equal(float_model.logits(again, tokens), float_model.logits(model.source, tokens))
+    back = convert(again, tmp_path / "stq1_0.gguf", "stq1_0", verify=True)
+    for name in ternaries(again.config):
+        found = open_model(back.path).ternary(name)
+        assert np.array_equal(float_model.values(found), float_model.values(model.source.ternary(name)))
     with pytest.raises(ModelError, match="no form as a Hugging Face folder"):
         convert(model.source, tmp_path / "folder", "safetensors")
 

@@ -46,7 +46,9 @@ def text_tokens(engine: Engine, tokenizer: Tokenizer, text: str | Sequence[int],
     if not text:
         raise UsageError("a text to embed is empty")
     end = tokenizer.text_end
-    if not truncate:
+    if truncate:
+        text = text[: tokenizer.most_characters(limit)]  # the rest would be encoded only to be dropped
+    else:
         tokenizer.check_fits(text, limit)
     ids = tokenizer.encode(text, add_bos=tokenizer.add_bos)
     if len(ids) + len(end) > limit and not truncate:

@@ -25,12 +25,14 @@ class To(StrEnum):
     tq1_0 = "tq1_0"
     q2_0 = "q2_0"
     pq2_0 = "pq2_0"
+    stq1_0 = "stq1_0"
     safetensors = "safetensors"
     mlx = "mlx"
 
 
 _TO_HELP = (
-    "GGUF with this encoding, or a Hugging Face or MLX folder. TL1 and TL2 are read alone: files of them do not hold "
+    "GGUF with this encoding, or a Hugging Face or MLX folder. stq1_0 is for Hy-MT alone, in whose matrices one weight "
+    "of four is zero. TL1 and TL2 are read alone: files of them do not hold "
     "their tiles."
 )
 SourceArgument = Annotated[str, typer.Argument(metavar="SRC", help="A GGUF file, a model folder or hf:OWNER/REPO.")]

@@ -9,7 +9,7 @@ from typing import Final
 
 from bitnet_core.errors import ModelError
 
-FORMS: Final = ("i2_s", "pq2_0", "q2_0", "iq2_bn", "tq2_0", "tq1_0", "iq1_bn", "q1_0", "ptq1_0")
+FORMS: Final = ("i2_s", "pq2_0", "q2_0", "iq2_bn", "tq2_0", "tq1_0", "iq1_bn", "q1_0", "ptq1_0", "stq1_0")
 """Encodings in the names of GGUF files, the best first: those that hold a model's scales exactly at 2 bits, then those
 that may have rounded them (blocks of 256), then smaller and rarer ones."""
 

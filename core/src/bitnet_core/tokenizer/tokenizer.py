@@ -114,11 +114,14 @@ class Tokenizer:
 
         That is known before it is encoded, because no token has more bytes than the longest one.
         """
-        most = limit * self._SHRINKING
-        if len(text) > most and len(text) > most * self._longest_token:
+        if len(text) > limit * self._SHRINKING and len(text) > self.most_characters(limit):
             raise UsageError(
                 f"the text has {len(text)} characters, but the context holds {limit} tokens with the answer"
             )
+
+    def most_characters(self, tokens: int) -> int:
+        """Return the most characters of a text that has so many tokens."""
+        return tokens * self._SHRINKING * self._longest_token
 
     _SHRINKING: Final = 4
     """Factor by which a normalizer may shorten a text: composed characters, stripped blanks."""

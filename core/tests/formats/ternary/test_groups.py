@@ -13,7 +13,7 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
 from bitnet_core.formats.gguf.types import BY_NAME
 from bitnet_core.formats.ternary import floats, mlx, ptq1_0, q1_0, q2_0, stq1_0, tq1_0, tq2_0
-from bitnet_core.formats.ternary.codes import unpack
+from bitnet_core.formats.ternary.codes import pack, unpack
 from bitnet_core.model.weights import TernaryWeight
 
 Golden = Mapping[str, Any]
@@ -135,6 +135,27 @@ def test_each_four_of_stq1_0_has_one_zero() -> None:
     assert codes.max() == 2
     strided = codes.reshape(-1, 4, 4, 16)  # block, chunk, p, g
     assert ((strided == 1).sum(axis=2) == 1).all()
+
+
+def test_stq1_0_is_written_as_it_was_read() -> None:
+    with np.load(STQ1_0) as archive:
+        raw = archive["raw"]
+    weight = stq1_0.decode(raw.reshape(-1), len(raw), 256)
+    again = stq1_0.encode(weight).reshape(raw.shape)
+    used = raw[:, 40:].any(axis=1)
+    assert used.any()
+    assert (again[used] == raw[used]).all()
+    assert not again[~used, 40:].any(), "a block of zeros has the scale 0"
+
+
+@pytest.mark.parametrize("codes", [(0, 2, 2, 0), (1, 1, 0, 2), (1, 1, 1, 1)])
+def test_stq1_0_needs_one_zero_in_each_four(codes: tuple[int, ...]) -> None:
+    block = np.tile(np.repeat(np.array([1, 0, 2, 2], np.uint8), 16), 4)
+    good = TernaryWeight(1, 256, pack(block[None]), np.ones(1, np.float32))
+    assert (unpack(stq1_0.decode(stq1_0.encode(good), 1, 256).codes, 256) == block).all()
+    block[[3, 19, 35, 51]] = codes
+    with pytest.raises(ModelError, match="exactly one zero"):
+        stq1_0.encode(TernaryWeight(1, 256, pack(block[None]), np.ones(1, np.float32)))
 
 
 def test_the_variant_of_stq1_0_with_integer_scales_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Convert any readable model to GGUF (I2_S, TQ2_0, TQ1_0, Q2_0, PQ2_0) or to a Hugging Face or MLX folder.
+"""Convert any readable model to GGUF (I2_S, TQ2_0, TQ1_0, Q2_0, PQ2_0, STQ1_0) or to a Hugging Face or MLX folder.
 
 One matrix is in memory at a time. The result appears at its destination only when it is complete (and, on request, read
 back and compared); an error or an interrupt leaves nothing behind.

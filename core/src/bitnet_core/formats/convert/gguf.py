@@ -1,4 +1,4 @@
-"""Write a model as a GGUF file with I2_S, TQ2_0, TQ1_0, Q2_0 or PQ2_0 matrices."""
+"""Write a model as a GGUF file with I2_S, TQ2_0, TQ1_0, Q2_0, PQ2_0 or STQ1_0 matrices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.names import tables, ternaries, vectors
 from bitnet_core.formats.pooling import pooling_number
 from bitnet_core.formats.rotation import reordered, row_order
-from bitnet_core.formats.ternary import i2_s, q2_0, tq1_0, tq2_0
+from bitnet_core.formats.ternary import i2_s, q2_0, stq1_0, tq1_0, tq2_0
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.families import FAMILIES
 from bitnet_core.model.rope import frequency_factors
@@ -34,6 +34,7 @@ _ENCODERS: Final[dict[str, Callable[[TernaryWeight], npt.NDArray[np.uint8]]]] = 
     "TQ1_0": tq1_0.encode,
     "Q2_0": q2_0.encode,
     "PQ2_0": partial(q2_0.encode, block=128),
+    "STQ1_0": stq1_0.encode,
 }
 _CHUNK: Final = 1 << 24  # bytes of a table copied in one pass
 _QUANTIZATION_VERSION: Final = 2

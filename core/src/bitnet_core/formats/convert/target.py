@@ -9,7 +9,7 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import ternaries
 from bitnet_core.model.config import ModelConfig
 
-Target = Literal["i2_s", "tq2_0", "tq1_0", "q2_0", "pq2_0", "safetensors", "mlx"]
+Target = Literal["i2_s", "tq2_0", "tq1_0", "q2_0", "pq2_0", "stq1_0", "safetensors", "mlx"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 
 
@@ -30,6 +30,7 @@ ENCODINGS: dict[Target, Encoding] = {
     "tq1_0": Encoding("TQ1_0", 256, 36, half_scales=True),
     "q2_0": Encoding("Q2_0", 64, 28, half_scales=True),
     "pq2_0": Encoding("PQ2_0", 128, 141, half_scales=True),
+    "stq1_0": Encoding("STQ1_0", 256, 42, half_scales=True),
 }
 
 

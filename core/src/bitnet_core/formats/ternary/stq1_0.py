@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.ternary.blocks import decode_blocks
+from bitnet_core.formats.ternary.blocks import decode_blocks, encode_blocks
 from bitnet_core.formats.ternary.codes import Bytes
 from bitnet_core.model.weights import TernaryWeight
 
@@ -20,6 +20,10 @@ _PATTERNS = np.frombuffer(
 )
 _CODES = (_PATTERNS[:, None] >> np.array([0, 2, 4, 6], np.uint8)) & np.uint8(3)
 """Codes u8[32, 4] of the patterns."""
+_NUMBERS = np.full(256, -1, np.int16)
+_NUMBERS[_PATTERNS] = np.arange(32)
+_NUMBERS[0x55] = 0  # four zeros, in a block whose scale is 0
+"""Numbers of the patterns, -1 for four codes that are none: pattern = codes of the lanes, the first in bits 1-0."""
 _LEAST = 1e-4
 """Scales below it throughout a tensor are those of the variant with 16-bit integers."""
 
@@ -46,3 +50,23 @@ def decode(data: Bytes, rows: int, columns: int) -> TernaryWeight:
             "a file with f16 scales"
         )
     return decode_blocks(data, rows, columns, BLOCK, codes_of, scale_at=40)
+
+
+def encode(weight: TernaryWeight) -> Bytes:
+    """Encode the matrix with scales rounded to f16.
+
+    Raises ModelError if shape or scales do not fit, or if a group of four weights does not have exactly one zero.
+    """
+    return encode_blocks(weight, BLOCK, 42, _bytes_of, scale_at=40)
+
+
+def _bytes_of(codes: Bytes) -> Bytes:
+    """Encode codes u8[n, 256] as slots and signs u8[n, 40]."""
+    lanes = codes.reshape(-1, 4, 4, 16).swapaxes(2, 3).reshape(-1, 64, 4)
+    numbers = _NUMBERS[np.bitwise_or.reduce(lanes << np.array([0, 2, 4, 6], np.uint8), axis=2)]
+    whole = (codes != 1).any(axis=1, keepdims=True)
+    if (numbers < 0).any() or (whole & (lanes == 1).all(axis=2)).any():
+        raise ModelError("a group of four weights does not have exactly one zero, as STQ1_0 needs")
+    slots = (numbers & 15).astype(np.uint8)
+    signs = np.packbits((numbers >> 4).astype(np.uint8), axis=1, bitorder="little")
+    return np.concatenate([slots[:, ::2] | slots[:, 1::2] << np.uint8(4), signs], axis=1)
