@@ -35,7 +35,7 @@ def tq1_0(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def tq2_0(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return 64 bytes for each block: byte j of a half holds columns j, 32 + j, 64 + j and 96 + j, lowest bits first."""
+    """Return 64 bytes for each block: byte j of a half has columns j, 32 + j, 64 + j, 96 + j, lowest bits first."""
     parts = codes.reshape(-1, 2, 4, 32).astype(np.uint8)
     packed = parts[:, :, 0] | parts[:, :, 1] << 2 | parts[:, :, 2] << 4 | parts[:, :, 3] << 6
     return packed.reshape(len(codes), 64)

@@ -95,14 +95,18 @@ class Forward:
 
     def __init__(self, shape: Shape, block: int = 0) -> None:
         self.shape, self.block = shape, block
+        self.matrices = {
+            name: shape.signs(name) * shape.scales(name).astype(np.float64)[..., None]
+            for layer in range(shape.layers)
+            for name in shape.matrices(layer)
+        }
 
     def normed(self, x: Array, name: str) -> Array:
         return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.shape.eps) * self.shape.norm(name)
 
     def product(self, x: Array, name: str, expert: int | None = None) -> Array:
-        own = slice(None) if expert is None else expert
-        signs, scales = self.shape.signs(name)[own], self.shape.scales(name)[own].astype(np.float64)
-        return (rounded(x, self.block) if self.block else x) @ signs.T.astype(np.float64) * scales
+        matrix = self.matrices[name] if expert is None else self.matrices[name][expert]
+        return (rounded(x, self.block) if self.block else x) @ matrix.T
 
     def turned(self, x: Array) -> Array:
         """x f64[T, heads, d] with the pairs (j, j + rope_dim / 2) of its first rope_dim elements rotated."""
