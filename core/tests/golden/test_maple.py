@@ -111,17 +111,17 @@ def test_the_committed_reference_is_that_of_the_formulas(reference: dict[str, An
 
 
 def test_chunks_and_single_tokens_give_the_same_logits(engine: Engine, reference: dict[str, Any]) -> None:
-    tokens = reference["tokens_b"]
+    tokens = reference["tokens_b"][:60]
     at_once = engine.logits(tokens)
     for chunk in (32, 7, 1):
         np.testing.assert_array_equal(engine.logits(tokens, chunk), at_once)
 
 
 def test_texts_in_one_batch_are_what_they_are_alone(reference: dict[str, Any]) -> None:
-    prompts = [reference["tokens_b"][start : start + 9 + start].tolist() for start in (0, 5, 30)]
+    prompts = [reference["tokens_b"][start : start + 9 + start].tolist() for start in (0, 30)]
     with bitnet_core.load(FILE, "numpy") as model:
-        alone = [model.generate(prompt, max_tokens=24, temperature=0).tokens for prompt in prompts]
-        streams = [model.generate(prompt, max_tokens=24, temperature=0, stream=True) for prompt in prompts]
+        alone = [model.generate(prompt, max_tokens=10, temperature=0).tokens for prompt in prompts]
+        streams = [model.generate(prompt, max_tokens=10, temperature=0, stream=True) for prompt in prompts]
         for stream, tokens in zip(streams, alone, strict=True):
             for _ in stream:
                 pass
