@@ -6,13 +6,13 @@ import ast
 import tomllib
 from pathlib import Path
 
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, ROTATED_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, EXPERT_KERNELS, ROTATED_KERNELS
 from bitnet_hal.kernels.describe import table
 from bitnet_hal.reference.describe import numpy_info
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 NAMES = [spec.name for spec in CATALOGUE.values() if not spec.base]
-SETS = {"DELTA_KERNELS": DELTA_KERNELS, "ROTATED_KERNELS": ROTATED_KERNELS}
+SETS = {"DELTA_KERNELS": DELTA_KERNELS, "EXPERT_KERNELS": EXPERT_KERNELS, "ROTATED_KERNELS": ROTATED_KERNELS}
 EVERY, SOME = "all", "some"
 """Devices of a backend."""
 

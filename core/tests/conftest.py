@@ -65,6 +65,12 @@ def float64_model() -> Any:
     return _module("float64_model").FloatModel
 
 
+@pytest.fixture(scope="session")
+def maple_model() -> ModuleType:
+    """The module maple_model."""
+    return _module("maple_model")
+
+
 class FaultyDevice:
     """The numpy device behind a filter: `info` can be changed, and `before[method]` is called with the method's
     arguments before it runs, and may raise."""

@@ -152,6 +152,8 @@ def value_of(value: Any) -> bytes:
         return struct.pack("<if", 6, value)
     if isinstance(value, str):
         return struct.pack("<i", 8) + text(value)
+    if isinstance(value, np.ndarray) and value.dtype == np.bool_:
+        return struct.pack("<iiQ", 9, 7, len(value)) + value.tobytes()
     if all(isinstance(item, str) for item in value):
         return struct.pack("<iiQ", 9, 8, len(value)) + b"".join(map(text, value))
     return struct.pack(f"<iiQ{len(value)}i", 9, 5, len(value), *value)
@@ -201,11 +203,23 @@ def model(
         tensors[f"blk.0.{norm}.weight"] = vector()
     if arch.startswith("bitnet"):
         tensors |= {f"blk.0.{norm}.weight": vector() for norm in ("attn_sub_norm", "ffn_sub_norm")}
-    if arch in ("qwen3", "hunyuan-dense"):
+    if arch in ("qwen3", "hunyuan-dense", "maple"):
         tensors |= {f"blk.0.{norm}.weight": vector(count=HEAD) for norm in ("attn_q_norm", "attn_k_norm")}
     for name in LINEARS:
         tensors[f"blk.0.{name}.weight"] = (type_id, (HIDDEN, HIDDEN), data)
     return shape_keys(arch, **more) | tokenizer(pre), tensors
+
+
+def mixture(type_id: int, data: np.ndarray, arch: str, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return keys and tensors of a model with two experts, of which a token uses one."""
+    keys, tensors = model(type_id, data, arch, "qwen2", **more)
+    for name in ("ffn_gate", "ffn_up", "ffn_down"):
+        del tensors[f"blk.0.{name}.weight"]
+        tensors[f"blk.0.{name}_exps.weight"] = (type_id, (2, HIDDEN, HIDDEN), np.concatenate([data.reshape(-1)] * 2))
+    router = np.random.default_rng(0).standard_normal((2, HIDDEN)).astype("<f4")
+    tensors["blk.0.ffn_gate_inp.weight"] = (0, (2, HIDDEN), router.view(np.uint8))
+    keys |= {f"{arch}.expert_count": 2, f"{arch}.expert_used_count": 1, f"{arch}.expert_feed_forward_length": HIDDEN}
+    return keys, tensors
 
 
 def layouts() -> dict[str, Entry]:
@@ -329,6 +343,7 @@ def key_sets() -> dict[str, Entry]:
     blocks_of_256 = blocks(codes(), 256, tq2_0, True)
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16}
     head = {"attention.key_length": HEAD, "attention.value_length": HEAD}
+    windows = {"attention.sliding_window": 2, "attention.sliding_window_pattern": np.array([True])}
     scales = {"embedding_scale": 12.0, "residual_scale": 0.25, "logit_scale": 4.0}
     found = {
         "bitnet-2b-4t": Entry(*model(36, one, "bitnet-b1.58", None, **{"rope.dimension_count": HEAD}), runs="I2_S"),
@@ -341,7 +356,9 @@ def key_sets() -> dict[str, Entry]:
         "ternary-bonsai": Entry(*model(142, grouped, "qwen3", "qwen2", **head, **yarn), runs="PQ2_0"),
         "bitcpm4": Entry(*model(35, blocks_of_256, "minicpm", "gpt-2", **scales), runs="TQ2_0"),
         "bitcpm4-without-scales": Entry(*model(35, blocks_of_256, "minicpm"), refused="has no key minicpm"),
-        "maple": Entry(*model(35, blocks_of_256, "maple"), refused="maple is not supported: a mixture of experts"),
+        "maple": Entry(*mixture(35, blocks_of_256, "maple", **head, **windows), runs="TQ2_0"),
+        "maple-without-windows": Entry(*mixture(35, blocks_of_256, "maple"), refused="sliding_window' is missing"),
+        "qwen3moe": Entry(*mixture(35, blocks_of_256, "qwen3moe"), refused="qwen3moe is not supported: a mixture of"),
         "hy-mt": Entry(*hy_mt(), runs="STQ1_0", expected=sparse_codes),
         "gemma3": Entry(*model(36, one, "gemma3"), refused="gemma3 is not supported: GELU"),
         "mmproj": Entry(*model(1, floats(codes(), "<f2"), "clip"), refused="vision tower"),

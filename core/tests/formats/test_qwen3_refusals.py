@@ -61,7 +61,7 @@ def _read(path: Path) -> None:
         ("prism.hadamard.version", 1, "the weights are rotated"),
         ("general.architecture", "qwen35", "qwen35.attention.head_count' is missing"),
         ("general.architecture", "qwen35moe", "mixture of experts"),
-        ("general.architecture", "maple", "mixture of experts"),
+        ("general.architecture", "maple", "maple.attention.head_count"),
         ("general.architecture", "minicpm", "minicpm.attention.head_count"),
         ("general.architecture", "gpt-oss", "architecture 'gpt-oss' is not supported"),
         ("qwen3.rope.scaling.yarn_ext_factor", 0.5, "only 1 is supported"),

@@ -14,7 +14,14 @@ from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.device import TransferMode, View
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, KV_TYPES, ROTATED_KERNELS, kv_row_bytes
+from bitnet_hal.kernels.catalogue import (
+    CATALOGUE,
+    DELTA_KERNELS,
+    EXPERT_KERNELS,
+    KV_TYPES,
+    ROTATED_KERNELS,
+    kv_row_bytes,
+)
 
 Make = Callable[..., Any]
 SHAPES = {
@@ -38,6 +45,7 @@ SHAPES = {
 }
 """Bytes that a binding of this shape must have."""
 HYBRID = Path(__file__).parents[1] / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
+MAPLE = Path(__file__).parents[1] / "golden" / "maple" / "TQ.gguf"
 FUSED = {"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention"}
 ELSEWHERE = {
     "matmul_ternary_block",
@@ -66,6 +74,8 @@ def test_every_launch_binds_what_its_kernel_declares(
         ELSEWHERE
         | DELTA_KERNELS
         | ROTATED_KERNELS
+        | EXPERT_KERNELS
+        | {"window_attention"}
         | ({"glu_norm_quantize"} if all_fused else FUSED if not fused else set())
     )
     if transfer is TransferMode.UNIFIED:
@@ -93,6 +103,20 @@ def test_every_launch_of_a_hybrid_binds_what_its_kernel_declares(
         fused - {"norm_matmul", "norm_matmul_glu", "glu_rotate_quantize"} - wrapped
     )
     assert not seen & {*apart, "norm_matmul", "norm_matmul_glu"}
+
+
+def test_every_launch_of_a_mixture_of_experts_binds_what_its_kernel_declares(faulty: Any) -> None:
+    """Kernels that take the place of a whole layer, or of attention, know neither experts nor windows."""
+    needed = EXPERT_KERNELS | {"window_attention"}
+    device = faulty(alignment=256, kernels=needed | FUSED | {"top_k", "decoder_layer"})
+    seen = checked(device, 1 << 20)
+    source = open_model(MAPLE)
+    engine = Engine(source, device, EngineOptions(max_sequences=2, prefill_chunk=16))
+    _run(engine, list(range(80)))
+    engine.close()
+    source.close()
+    assert seen >= needed | {"attention", "norm_matmul"}
+    assert not seen & {"decoder_layer", "rope_attention", "norm_matmul_glu", "matmul_ternary_glu"}
 
 
 def checked(device: Any, most: int = 64 * 1024) -> set[str]:

@@ -12,8 +12,10 @@ constexpr std::array<const char*, KERNEL_COUNT> NAMES = {
     "embed_rows",        "rms_norm_quantize", "matmul_ternary", "matmul_ternary_block", "rope_store_kv", "attention",
     "glu_norm_quantize", "rms_norm",          "matmul_dense",   "argmax_advance",       "top_k",
     "embed_rows_ternary", "pack_head", "approx_logits", "refine_logits",
-    "hadamard_rotate", "glu", "causal_conv1d", "gated_delta_rule", "gated_rms_norm"};
-constexpr std::array<size_t, KERNEL_COUNT> VIEWS = {3, 5, 6, 6, 8, 6, 5, 4, 3, 6, 5, 4, 4, 6, 5, 3, 2, 5, 7, 4};
+    "hadamard_rotate", "glu", "causal_conv1d", "gated_delta_rule", "gated_rms_norm", "route_experts", "matmul_experts",
+    "clamp_glu_quantize", "sum_experts", "window_attention"};
+constexpr std::array<size_t, KERNEL_COUNT> VIEWS = {3, 5, 6, 6, 8, 6, 5, 4, 3, 6, 5, 4, 4, 6, 5, 3, 2, 5, 7, 4,
+                                                   3, 7, 4, 3, 6};
 constexpr uint64_t MOST_WIDTH = 1u << 20;  // columns: 32-bit sums and float counts stay exact
 constexpr uint64_t MOST_ELEMENTS = uint64_t(1) << 40;
 
@@ -280,6 +282,56 @@ size_t check_gated_norm(const Launch& l, const Checker& check) {
   return size_t(p.head_dim) * 4;
 }
 
+constexpr uint32_t MOST_EXPERTS = 65536, MOST_PAIRS = 1u << 24;
+
+void check_route(const Launch& l, const Checker& check) {
+  const auto p = params_of<RouteParams>(l);
+  check.require(p.experts > 0 && p.experts <= MOST_EXPERTS && p.used > 0 && p.used <= 256 && p.used <= p.experts,
+                "experts or used makes no sense");
+  check.holds(0, "logits", p.rows, p.experts, 4);
+  check.holds(1, "ids", p.rows, p.used, 4);
+  check.holds(2, "weights", p.rows, p.used, 4);
+}
+
+size_t check_experts(const Launch& l, const Checker& check) {
+  const auto p = params_of<ExpertParams>(l);
+  const uint64_t pairs = uint64_t(p.rows) * p.used, matrices = uint64_t(p.experts) * p.outs;
+  check.require(p.outs > 0 && p.outs <= MOST_WIDTH && p.width > 0 && p.width <= MOST_WIDTH && p.width % 128 == 0,
+                "outs or width makes no sense");
+  check.require(p.experts > 0 && p.experts <= MOST_EXPERTS && p.used > 0 && pairs <= MOST_PAIRS, "experts or used makes no sense");
+  check.require(p.inputs == 1 || p.inputs == p.used, "inputs is neither 1 nor used");
+  const uint32_t blocks = ceil_div(p.width, l.constants.block), scales = scales_of(p.width, l.constants.ablock);
+  check.holds(0, "w", matrices, p.width / 4, 1);
+  check.holds(1, "wscale", matrices, blocks, 4);
+  check.holds(2, "q", uint64_t(p.rows) * p.inputs, p.width, 1);
+  check.holds(3, "scale", uint64_t(p.rows) * p.inputs, scales, 4);
+  check.holds(4, "qsum", uint64_t(p.rows) * p.inputs, scales, 4);
+  check.holds(5, "ids", p.rows, p.used, 4);
+  check.output(6, "y", pairs, p.y_stride, p.y_first, p.outs);
+  return PAIRS_AT_ONCE * (4 * (size_t(p.width) / PART + blocks + p.outs) + size_t(p.width) + 8 * size_t(scales));
+}
+
+size_t check_clamp(const Launch& l, const Checker& check) {
+  const auto p = params_of<ClampParams>(l);
+  check.require(p.width > 0 && p.width <= MOST_WIDTH && p.stride >= p.width && p.stride <= 2 * MOST_WIDTH,
+                "width or stride makes no sense");
+  const uint32_t block = l.constants.ablock, scales = scales_of(p.stride, block);
+  check.require(block == 0 || p.stride % 128 == 0, "stride is no multiple of 128");
+  check.holds(0, "gate_up", p.rows, 2 * uint64_t(p.width), 4);
+  check.holds(1, "q", p.rows, p.stride, 1);
+  check.holds(2, "scale", p.rows, scales, 4);
+  check.holds(3, "qsum", p.rows, scales, 4);
+  return size_t(p.width) * 4;
+}
+
+void check_sum(const Launch& l, const Checker& check) {
+  const auto p = params_of<SumParams>(l);
+  check.require(p.width > 0 && p.width <= MOST_WIDTH && p.used > 0 && p.used <= MOST_EXPERTS, "width or used makes no sense");
+  check.holds(0, "y", uint64_t(p.rows) * p.used, p.width, 4);
+  check.holds(1, "weights", p.rows, p.used, 4);
+  check.holds(2, "x", p.rows, p.width, 4);
+}
+
 // Bounds of one launch; returns the scratch it needs.
 size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
   switch (l.kernel) {
@@ -318,6 +370,11 @@ size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
     case CAUSAL_CONV1D: return check_conv(l, check);
     case GATED_DELTA_RULE: return check_delta(l, check);
     case GATED_RMS_NORM: return check_gated_norm(l, check);
+    case ROUTE_EXPERTS: return check_route(l, check), 0;
+    case MATMUL_EXPERTS: return check_experts(l, check);
+    case CLAMP_GLU_QUANTIZE: return check_clamp(l, check);
+    case SUM_EXPERTS: return check_sum(l, check), 0;
+    case WINDOW_ATTENTION: check.require(l.params[7] > 0, "window is 0"); return check_attention(l, check);
     default: check.fail("is no kernel");
   }
 }
@@ -335,7 +392,9 @@ std::array<uint64_t, 3> expected_grid(const Launch& l) {
     case MATMUL_TERNARY:
     case MATMUL_TERNARY_BLOCK:
     case MATMUL_DENSE:
-    case ATTENTION: return {tiles(l.params[1], n), tiles(rows, t), 1};
+    case ATTENTION:
+    case WINDOW_ATTENTION: return {tiles(l.params[1], n), tiles(rows, t), 1};
+    case MATMUL_EXPERTS: return {tiles(l.params[1], n), std::min(rows * l.params[6], uint64_t(l.params[5])), 1};
     case HADAMARD_ROTATE: return {l.params[1] / l.params[2], rows, 1};
     case CAUSAL_CONV1D: return {tiles(l.params[1], n), 1, 1};
     case GATED_DELTA_RULE: return {l.params[1], tiles(l.params[4], n), 1};
@@ -360,15 +419,16 @@ void check_constants(KernelId id, const Constants& c) {
   require(c.dtype <= Q6_K && c.norm <= 1 && c.add <= 1 && c.kv <= KV_INT8 && c.interleaved <= 1 && c.qknorm <= 1 &&
               c.act <= (id == GATED_RMS_NORM ? 2 : 1) && c.mask <= 1 && c.inverse <= 1 && (c.ablock == 0 || c.ablock == 32 || c.ablock == 128),
           "a constant is outside the catalogue");
-  const bool blocks = id == MATMUL_TERNARY_BLOCK || id == EMBED_ROWS_TERNARY;
+  const bool blocks = id == MATMUL_TERNARY_BLOCK || id == EMBED_ROWS_TERNARY || id == MATMUL_EXPERTS;
   require(!blocks || c.block == 64 || c.block == 128 || c.block == 256, "BLOCK is not 64, 128 or 256");
-  const bool tokens = id == MATMUL_TERNARY || id == MATMUL_TERNARY_BLOCK || id == MATMUL_DENSE || id == ATTENTION;
+  const bool tokens = id == MATMUL_TERNARY || id == MATMUL_TERNARY_BLOCK || id == MATMUL_DENSE ||
+                      id == ATTENTION || id == WINDOW_ATTENTION;
   const bool head = id == APPROX_LOGITS || id == REFINE_LOGITS, embed = id == EMBED_ROWS || id == EMBED_ROWS_TERNARY;
   require(!(tokens || head) || (c.tile_n != 0 && c.tile_t != 0), "a tile size is missing");
   require(!head || c.tile_t == 1, "a workgroup is for one row");
   require(!(embed || head) || (c.tile_n != 0 && c.tile_n % 256 == 0), "TILE_N is no multiple of 256");
   require(id != ROPE_STORE_KV || c.tile_n == 1, "a workgroup is for one head");
-  const bool tiled = id == PACK_HEAD || id == CAUSAL_CONV1D || id == GATED_DELTA_RULE;
+  const bool tiled = id == PACK_HEAD || id == CAUSAL_CONV1D || id == GATED_DELTA_RULE || id == MATMUL_EXPERTS;
   require(!tiled || (c.tile_n != 0 && c.tile_n <= MOST_WIDTH), "TILE_N is missing, or absurd");
 }
 

@@ -27,6 +27,11 @@ enum KernelId : uint32_t {
   CAUSAL_CONV1D,
   GATED_DELTA_RULE,
   GATED_RMS_NORM,
+  ROUTE_EXPERTS,
+  MATMUL_EXPERTS,
+  CLAMP_GLU_QUANTIZE,
+  SUM_EXPERTS,
+  WINDOW_ATTENTION,
   KERNEL_COUNT,
 };
 
@@ -36,6 +41,7 @@ enum KvType : uint32_t { KV_F32, KV_F16, KV_INT8 };
 constexpr uint32_t KV_BLOCK = 64;
 constexpr uint32_t HEAD_GROUP = 64;  // rows of a head whose best lower bound is kept
 constexpr uint32_t PART = 32;        // columns for which quantized activations have a scale and a sum, where ABLOCK is not 0
+constexpr uint32_t PAIRS_AT_ONCE = 4;  // rows of one expert that are multiplied together
 constexpr uint32_t MAX_VIEWS = 8;
 constexpr uint32_t MAX_PARAMS = 8;
 
@@ -125,6 +131,20 @@ struct DeltaParams {
 struct GatedNormParams {
   uint32_t rows, n_heads, head_dim, groups;
   float eps;
+};
+
+struct RouteParams {
+  uint32_t rows, experts, used;
+};
+struct ExpertParams {
+  uint32_t rows, outs, width, y_stride, y_first, experts, used, inputs;
+};
+struct ClampParams {
+  uint32_t rows, width, stride;
+  float limit;
+};
+struct SumParams {
+  uint32_t rows, width, used;
 };
 
 template <class P>

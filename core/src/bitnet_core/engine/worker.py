@@ -17,7 +17,7 @@ from bitnet_core.engine.speculation.choice import verify_rows
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import AutoOnOff, EngineOptions
 from bitnet_core.plan.device_weights import DeviceWeights
-from bitnet_core.plan.hybrid import needed_kernels
+from bitnet_core.plan.kernels import needed_kernels
 from bitnet_core.plan.lm_head_int8 import add_lm_head_int8
 from bitnet_core.plan.memory import plan_memory
 from bitnet_core.plan.pool import MemoryPool

@@ -89,6 +89,14 @@ class MetadataReader:
             raise self._bad(self._prefix + name, f"is {short(value)}, not a list of whole numbers")
         return [int(number) for number in value]
 
+    def flags(self, name: str, count: int) -> list[bool]:
+        """Return `count` boolean values."""
+        key = self._prefix + name
+        value = self._values.get(key)
+        if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != count:
+            raise self._bad(key, f"is {short(value)}, not a list of {count} values that are true or false")
+        return [bool(one) for one in value]
+
     def group(self, name: str) -> dict[str, Any]:
         """Return a nested mapping; empty if absent."""
         key, value = self._value(name, {})

@@ -30,7 +30,11 @@ def tables(config: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def floats(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """Return the (rows, columns) of the small dense matrices: the convolution and the gates of delta nets."""
+    """Return the (rows, columns) of the small dense matrices: the convolution and the gates of delta nets, and the
+    routers of experts."""
+    if config.experts:
+        router = (config.experts.count, config.hidden)
+        return {f"blk.{i}.ffn_gate_inp": router for i in range(config.n_layers)}
     if config.delta is None:
         return {}
     gate = (config.delta.value_heads, config.hidden)

@@ -27,6 +27,17 @@ def row_order(config: ModelConfig, *, to_interleaved: bool) -> dict[str, Order]:
     }
 
 
+def turned_order(config: ModelConfig) -> Order:
+    """Return the stored element of each element of a head whose first rope_dim elements are rotated, as pairs (j, j +
+    rope_dim / 2), in the order in which the pairs are (j, j + head_dim / 2). Products of queries and keys do not
+    depend on the order."""
+    dim = config.head_dim
+    pairs = config.rotary_pairs
+    first = np.arange(pairs)
+    rest = np.arange(2 * pairs, dim)
+    return np.concatenate([first, rest[: dim // 2 - pairs], first + pairs, rest[dim // 2 - pairs :]])
+
+
 def reordered(weight: TernaryWeight, order: Order | None) -> TernaryWeight:
     """Return the weight with its rows in this order; unchanged for None."""
     if order is None:

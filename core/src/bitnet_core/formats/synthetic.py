@@ -16,7 +16,7 @@ from bitnet_hal.errors import UsageError
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import floats, signs_name, tables, ternaries, vectors
-from bitnet_core.model.config import DeltaNet, ModelConfig, Pooling
+from bitnet_core.model.config import DeltaNet, Experts, ModelConfig, Pooling, Windows
 from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import BLOCK, DenseWeight, TernaryWeight, padded
 
@@ -103,6 +103,23 @@ _EMBEDDING = replace(
     pooling=Pooling("last"),
 )
 
+# A mixture of experts like Maple 20B: its layers, experts and windows; the number of heads is an assumption.
+_MAPLE = replace(
+    _BONSAI,
+    arch="maple",
+    name="synthetic Maple 20B",
+    n_layers=24,
+    hidden=2048,
+    ffn=512,
+    n_heads=16,
+    n_kv_heads=4,
+    context=32768,
+    rope_dim=64,
+    ternary_tables=False,
+    experts=Experts(256, 8, 7.0),
+    windows=Windows(512, tuple(layer % 4 != 3 for layer in range(24))),
+)
+
 _TINY_BONSAI = replace(
     _BONSAI,
     name="synthetic tiny Ternary Bonsai",
@@ -152,6 +169,17 @@ SHAPES = {
         hadamard=128,
         activation_group_size=128,
     ),
+    "maple-20b": _MAPLE,
+    "maple-tiny": replace(
+        _TINY_BONSAI,
+        arch=_MAPLE.arch,
+        name="synthetic tiny Maple",
+        n_layers=4,
+        ffn=128,
+        rope_dim=32,
+        experts=Experts(8, 3, 7.0),
+        windows=Windows(40, (True, True, True, False)),
+    ),
     "2b4t": _BITNET,
     "embedding-0.6b": _EMBEDDING,
     "embedding-tiny": replace(
@@ -179,8 +207,8 @@ SHAPES = {
         context=2048,
     ),
 }
-"""Shapes by name: PrismML's Ternary Bonsai and Bonsai 2, Microsoft's BitNet b1.58 2B-4T and BitNet-embedding, and tiny
-ones."""
+"""Shapes by name: PrismML's Ternary Bonsai and Bonsai 2, a mixture of experts like DeepGrove's Maple, Microsoft's
+BitNet b1.58 2B-4T and BitNet-embedding, and tiny ones."""
 
 _RANDOM_BYTES = 1 << 20  # repeated until a tensor is full; only the variety of the values matters
 _RANDOM_HALVES = (1 << 19) - 1  # a prime, so that no two rows of a head are equal and tie

@@ -195,7 +195,12 @@ def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> Run:
 
 def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int, sequences: int = 1) -> int:
     """Return the bytes that decoding one token at `position` reads: keys and values of all positions before it, states
-    of delta nets, and 1 / sequences of every ternary matrix and the head."""
-    layers = sum(rows * padded(columns) // 4 for rows, columns in matrices(config).values())
+    of delta nets, and 1 / sequences of every ternary matrix and the head; of experts, as many as these sequences use at
+    most."""
+    share = min(1.0, config.experts.used * sequences / config.experts.count) if config.experts else 1.0
+    layers = sum(
+        int(rows * padded(columns) // 4 * (share if name.endswith("_exps") else 1.0))
+        for name, (rows, columns) in matrices(config).items()
+    )
     kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
     return config.attention_layers * kv + config.state_bytes + (layers + head_bytes) // sequences

@@ -60,11 +60,38 @@ class DeltaNet:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts in place of the feed-forward part (Shazeer et al. 2017, arXiv 1701.06538).
+
+    A row uses the `used` experts with the largest logits of the router; the softmax of these logits weighs their
+    results.
+    """
+
+    count: int
+    used: int  # experts of each row
+    limit: float  # largest gate, and largest absolute value of up
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Sliding windows (Beltagy et al. 2020, arXiv 2004.05150) in some layers.
+
+    layers: for each layer, True if a row sees the last `size` positions, its own included, and False if it sees all
+    positions. The latter layers do not rotate queries and keys (NoPE, Kazemnejad et al. 2023, arXiv 2305.19466).
+    """
+
+    size: int
+    layers: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape and rules of a BitNet transformer.
 
     Linear layers are named as in GGUF: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down. A model with
-    delta nets has attn_gate in every layer, and attn_qkv and ssm_out in the layers without attention.
+    delta nets has attn_gate in every layer, and attn_qkv and ssm_out in the layers without attention. A mixture of
+    experts has ffn_gate_exps, ffn_up_exps and ffn_down_exps, which hold the matrices of all experts, stacked by rows;
+    `ffn` is then the width of one expert.
     """
 
     arch: str  # a key of families.FAMILIES
@@ -102,6 +129,8 @@ class ModelConfig:
     rope_dim: int = 0  # leading elements of a head that are rotated, as pairs (j, j + rope_dim/2); 0 = all of them
     delta: DeltaNet | None = None
     prediction_head: bool = False  # a head for multi-token prediction can be read (formats.names.prediction_matrices)
+    experts: Experts | None = None
+    windows: Windows | None = None
     hadamard: int = 0  # columns of a block of the Hadamard rotation of ternary matrices' inputs; 0 = none
 
     @property
@@ -145,10 +174,12 @@ class ModelConfig:
 
     def linears(self, layer: int) -> dict[str, tuple[int, int]]:
         """Return (rows N, columns K) of every ternary matrix of one layer: y[N] = W[N, K] x[K]."""
+        count = self.experts.count if self.experts else 1
+        kind = "_exps" if self.experts else ""
         return self._mixer(layer) | {
-            "ffn_gate": (self.ffn, self.hidden),
-            "ffn_up": (self.ffn, self.hidden),
-            "ffn_down": (self.hidden, self.ffn),
+            f"ffn_gate{kind}": (count * self.ffn, self.hidden),
+            f"ffn_up{kind}": (count * self.ffn, self.hidden),
+            f"ffn_down{kind}": (count * self.hidden, self.ffn),
         }
 
     def _mixer(self, layer: int) -> dict[str, tuple[int, int]]:

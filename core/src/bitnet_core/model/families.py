@@ -98,6 +98,13 @@ FAMILIES: Final[dict[str, Family]] = {
         sampling=Sampling(0.7, 20, 0.6, "Hy-MT"),  # Tencent's page of Hy-MT
         keeps_arch=True,
     ),
+    "maple": Family(
+        "silu",
+        partial_rope=True,
+        qk_norm=True,
+        grouped=True,
+        not_written="with a mixture of experts (architecture maple)",
+    ),
 }
 """Families by general.architecture of GGUF files."""
 
@@ -109,7 +116,6 @@ UNSUPPORTED: Final = {
     "qwen35moe": "a mixture of experts, which is not supported yet",
     "qwen3moe": "a mixture of experts, which is not supported yet",
     "gemma3": "GELU, norms behind attention and FFN, and sliding windows; of bitnet-embedding, the 0.6B model runs",
-    "maple": "a mixture of experts with sliding-window attention, which is not supported yet",
 }
 """Architectures with ternary models that are not supported, and the reason."""
 

@@ -127,6 +127,8 @@ class LayerWeights:
 
     q_gain: factors of rotated queries (plan.norm_after_rope). qkv_projections, gate_up_projections: the matrices of qkv
     and gate_up, if each has a norm of its input. inputs: qkv and gate stacked by rows, if they are adjacent in memory.
+    In a mixture of experts gate_up has a part for all gates and one for all ups, ffn_down one part; each holds the
+    matrices of all experts, and its `outs` are those of one expert.
     """
 
     attn_norm: View
@@ -145,6 +147,7 @@ class LayerWeights:
     gate: Linear | None = None
     inputs: Linear | None = None
     delta: DeltaWeights | None = None
+    router: Dense | None = None
 
 
 @dataclass(slots=True)
@@ -164,6 +167,7 @@ class DeviceWeights:
     _hosts: list[npt.NDArray[Any]] = field(repr=False)
     lm_head_int8: Int8LmHead | None = None
     prediction: PredictionWeights | None = None
+    unrotated: View | None = None  # the rotary table of layers without positions: cos 1, sin 0
     signs: dict[int, View] = field(default_factory=dict)  # of the Hadamard rotation, f32[width] by width
 
     @property

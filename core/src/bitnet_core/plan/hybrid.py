@@ -7,11 +7,11 @@ hadamard_rotate before it is quantized. Scratch buffers: `plain` holds x, `turne
 from __future__ import annotations
 
 from bitnet_hal.device import View
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, SIGMOID, SILU
+from bitnet_hal.kernels.catalogue import CATALOGUE, SIGMOID, SILU
 from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.launcher import Launch
 
-from bitnet_core.model.config import DeltaNet, ModelConfig
+from bitnet_core.model.config import DeltaNet
 from bitnet_core.plan.device_weights import DeltaWeights, LayerWeights, Linear
 from bitnet_core.plan.kept_inputs import KeptInputs
 from bitnet_core.plan.layers import CacheViews, Plan
@@ -19,15 +19,6 @@ from bitnet_core.plan.scratch import Scratch
 
 _UNIT_EPS = 1e-6
 """Epsilon of the L2 norm of queries and keys (Qwen3.5's l2norm)."""
-_OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
-
-
-def needed_kernels(config: ModelConfig) -> frozenset[str]:
-    """Return the optional kernels that a device must have to run the model."""
-    if config.delta is None:
-        return frozenset()
-    own = frozenset({"glu"}) if config.prediction_head else frozenset[str]()
-    return DELTA_KERNELS if config.hadamard else DELTA_KERNELS - _OF_ROTATED | own
 
 
 class HybridPlan(Plan):

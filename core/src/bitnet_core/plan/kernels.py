@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from bitnet_hal.device import DeviceInfo
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, EXPERT_KERNELS, UNFUSED_KERNELS
 
 from bitnet_core.model.config import ModelConfig
-from bitnet_core.plan.hybrid import needed_kernels
 
 _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
 """Kernels without a sum over a row."""
+_OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
+
+
+def needed_kernels(config: ModelConfig) -> frozenset[str]:
+    """Return the optional kernels that a device must have to run the model."""
+    needed = frozenset[str]()
+    if config.delta:
+        own = frozenset({"glu"}) if config.prediction_head else frozenset[str]()
+        needed |= DELTA_KERNELS if config.hadamard else DELTA_KERNELS - _OF_ROTATED | own
+    if config.experts:
+        needed |= EXPERT_KERNELS
+    return needed | {"window_attention"} if config.windows else needed
 
 
 def invariant_rows(config: ModelConfig, info: DeviceInfo, *, group_scales: bool) -> int:

@@ -12,7 +12,7 @@ from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.kernels.sizes import row_scales
 from bitnet_hal.rounding import ceil_div
 
-from bitnet_core.model.config import DeltaNet, ModelConfig
+from bitnet_core.model.config import DeltaNet, Experts, ModelConfig
 from bitnet_core.model.weights import padded
 from bitnet_core.plan.pool import MemoryPool
 
@@ -51,6 +51,8 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
         step["head"] = 4 * config.n_heads
     if config.projection_norms:
         step |= {"plain": 4 * config.hidden, "row": 4}
+    if config.experts:
+        step |= _expert_bytes(config, config.experts, step)
     if config.delta:
         step |= _delta_net_bytes(config, config.delta)
     wanted = {
@@ -78,6 +80,25 @@ def _delta_net_bytes(config: ModelConfig, net: DeltaNet) -> dict[str, int]:
         "plain": 4 * widest,
         "row": 4,
         **({"turned": 4 * widest} if config.hadamard else {}),
+    }
+
+
+def _expert_bytes(config: ModelConfig, experts: Experts, step: dict[str, int]) -> dict[str, int]:
+    """Return the bytes per row of the additional and the larger buffers of a mixture of experts (plan.experts): each
+    row has `used` rows of gate, up and results. step: the bytes of the usual buffers."""
+    width = padded(config.ffn)
+    scales = 4 * row_scales(width, config.activation_group_size)
+    return {
+        "quantized": max(step["quantized"], experts.used * width),
+        "scale": max(step["scale"], experts.used * scales),
+        "qsum": max(step["qsum"], experts.used * scales),
+        "gate_up": experts.used * 8 * config.ffn,
+        "routes": 4 * experts.count,
+        "chosen": 4 * experts.used,
+        "shares": 4 * experts.used,
+        "results": experts.used * 4 * config.hidden,
+        "plain": 4 * config.hidden,
+        "row": 4,
     }
 
 

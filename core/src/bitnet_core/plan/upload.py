@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -16,7 +17,7 @@ from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
-from bitnet_core.formats.names import INPUT_NORM, matrices, signs_name
+from bitnet_core.formats.names import INPUT_NORM, floats, matrices, signs_name
 from bitnet_core.formats.threads import reader_pool
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.rope import factors_name, rope_table
@@ -139,6 +140,7 @@ class _Uploader:
             wrapped_bytes=self.memory.wrapped,
             _buffers=self.memory.buffers,
             _hosts=self.memory.hosts,
+            unrotated=self._unrotated(positions),
             signs=self._signs(),
             prediction=head,
         )
@@ -165,6 +167,12 @@ class _Uploader:
                 f"binds {self.memory.limit:,} at most. Use a context of {fits:,} tokens or fewer"
             )
         return self.memory.vector(table)
+
+    def _unrotated(self, positions: int) -> View | None:
+        """Upload the rotary table of layers without positions; None if there are none."""
+        if self.config.windows is None or all(self.config.windows.layers):
+            return None
+        return self.memory.vector(np.tile(np.array([1, 0], np.float32), positions * self.config.head_dim // 2))
 
     def _rope_factors(self, positions: int) -> npt.NDArray[np.float32] | None:
         name = factors_name(self.config, positions)
@@ -205,15 +213,16 @@ class _Uploader:
             attn_sub_norm=self._sub_norm(prefix, "attn_output", config.q_width),
             attn_output=self._linear(prefix, linears, "ssm_out" if is_delta else "attn_output"),
             ffn_norm=self._norm(prefix + "ffn_norm", config.hidden),
-            gate_up=joined(gate_up_projections) or self._linear(prefix, linears, "ffn_gate", "ffn_up"),
+            gate_up=joined(gate_up_projections) or self._feed_forward(prefix, linears, "ffn_gate", "ffn_up"),
             ffn_sub_norm=self._sub_norm(prefix, "ffn_down", config.ffn),
-            ffn_down=self._linear(prefix, linears, "ffn_down"),
+            ffn_down=self._feed_forward(prefix, linears, "ffn_down"),
             gate=gate,
             q_gain=q_gain,
             qkv_projections=qkv_projections,
             gate_up_projections=gate_up_projections,
             inputs=both,
             delta=self._delta(prefix, config.delta) if config.delta and is_delta else None,
+            router=self._router(prefix) if config.experts else None,
         )
 
     def _sub_norm(self, prefix: str, matrix: str, size: int) -> View | None:
@@ -243,6 +252,30 @@ class _Uploader:
             return self.memory.vector(q_gamma), self.memory.vector(k_gamma), None
         ones = self.memory.vector(np.ones_like(q_gamma))
         return ones, ones, self.memory.vector(query_gain(q_gamma, k_gamma))
+
+    def _feed_forward(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> Linear:
+        """Upload matrices of the feed-forward part that share their input; of experts, each name in one part."""
+        experts = self.config.experts
+        if experts is None:
+            return self._linear(prefix, shapes, *names)
+        parts: list[LinearPart] = []
+        first = 0
+        columns = 0
+        for name in (f"{name}_exps" for name in names):
+            matrix = self._linear(prefix, shapes, name)
+            if len(matrix.parts) > 1:
+                raise ModelError(
+                    f"{self.source.path}: the experts of {prefix}{name} exceed what {self.device.info.request} can bind"
+                )
+            outs = matrix.outs // experts.count
+            parts.append(replace(matrix.parts[0], outs=outs, y_first=first))
+            first += outs
+            columns = matrix.columns
+        return Linear(first, columns, tuple(parts))
+
+    def _router(self, prefix: str) -> Dense:
+        name = prefix + "ffn_gate_inp"
+        return self._dense([self._floats(name, floats(self.config)[name])])
 
     def _delta(self, prefix: str, net: DeltaNet) -> DeltaWeights:
         """Upload the parameters of a delta net other than its ternary matrices."""

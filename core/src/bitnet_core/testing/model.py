@@ -14,7 +14,7 @@ import pytest
 from bitnet_hal.device import ANY_ROWS, Device, DeviceType
 from bitnet_hal.discovery.request import DeviceRequest
 from bitnet_hal.discovery.selection import BackendStartupSummary
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, EXPERT_KERNELS
 from bitnet_hal.reference.device import NumpyDevice
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.testing.workbench import Bench
@@ -127,16 +127,24 @@ class ModelRules:
             pytest.skip(f"the device does not offer {', '.join(sorted(lacking))}")
         self._check_drawn(bench, "bonsai2-tiny")
 
+    def test_a_model_with_experts_says_what_numpy_says(self, bench: Bench) -> None:
+        """Greedy tokens of a random model with a mixture of experts and sliding windows must be numpy's, within
+        SLACK."""
+        if lacking := (EXPERT_KERNELS | {"window_attention"}) - bench.device.info.kernels:
+            pytest.skip(f"the device does not offer {', '.join(sorted(lacking))}")
+        self._check_drawn(bench, "maple-tiny")
+
     @pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
     def test_a_row_is_the_same_beside_others(self, bench: Bench, kv_dtype: KvType) -> None:
         """With the option `deterministic`, the logits of a token must have the same bits alone, in a prompt, and in
         prompts cut into steps at other places, after few and after many positions.
 
-        Models with one weight scale and with group scales.
+        Models with one weight scale and with group scales, and a mixture of experts if the device runs it.
         """
         _needs_every_kernel(bench)
         stories = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
-        for source in (stories, DrawnSource()):
+        mixture = EXPERT_KERNELS | {"window_attention"} <= bench.device.info.kernels
+        for source in (stories, DrawnSource(), *([DrawnSource(shape="maple-tiny")] if mixture else [])):
             options = EngineOptions(kv_dtype, max_sequences=LIKE_ROWS, deterministic=True)
             engine = Engine(source, bench.backend.open(bench.index), options)
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_hal.kernels import base, delta, fused, lm_head_int8, rotated
+from bitnet_hal.kernels import base, delta, experts, fused, lm_head_int8, rotated, window
 from bitnet_hal.kernels.params import (
     ACT_GROUP_SIZES,
     DENSE_TYPES,
@@ -22,6 +22,7 @@ __all__ = [
     "CATALOGUE",
     "DELTA_KERNELS",
     "DENSE_TYPES",
+    "EXPERT_KERNELS",
     "KV_BLOCK",
     "KV_TYPES",
     "RELU2",
@@ -65,6 +66,11 @@ CATALOGUE: dict[str, KernelSpec] = {
         rotated.NORM_ROTATE_QUANTIZE,
         rotated.GLU_ROTATE_QUANTIZE,
         rotated.GATED_ROTATE_QUANTIZE,
+        experts.ROUTE_EXPERTS,
+        experts.MATMUL_EXPERTS,
+        experts.CLAMP_GLU_QUANTIZE,
+        experts.SUM_EXPERTS,
+        window.WINDOW_ATTENTION,
     )
 }
 """Every kernel by name; the order is that of the documentation."""
@@ -79,6 +85,13 @@ ROTATED_KERNELS = frozenset(
     spec.name for spec in (rotated.NORM_ROTATE_QUANTIZE, rotated.GLU_ROTATE_QUANTIZE, rotated.GATED_ROTATE_QUANTIZE)
 )
 """Optional kernels that fuse rotation and quantization with the norm, GLU or gate before them."""
+
+EXPERT_KERNELS = frozenset(
+    spec.name
+    for spec in (experts.ROUTE_EXPERTS, experts.MATMUL_EXPERTS, experts.CLAMP_GLU_QUANTIZE, experts.SUM_EXPERTS)
+)
+"""The kernels that a device must offer for models with a mixture of experts; with sliding windows, window_attention
+too."""
 
 UNFUSED_KERNELS = frozenset({spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k"} | DELTA_KERNELS)
 """Kernels of which every step can be made: without those that fuse several, and without the int8 head."""

@@ -90,6 +90,15 @@ def _history(cache: U8, blocks: npt.NDArray[np.int64], length: int, kv: int, hea
 
 def attention(a: Arrays, p: Params, c: Constants) -> None:
     """Compute out = softmax(scale * q . K) V for every row and head."""
+    _attention(a, p, c, None)
+
+
+def window_attention(a: Arrays, p: Params, c: Constants) -> None:
+    """Compute attention over the last `window` positions of every row."""
+    _attention(a, p, c, int(p["window"]))
+
+
+def _attention(a: Arrays, p: Params, c: Constants, window: int | None) -> None:
     rows, n_heads, n_kv, head_dim = sizes(p, "rows", "n_heads", "n_kv_heads", "head_dim")
     max_blocks = int(p["max_blocks"])
     group = n_heads // n_kv
@@ -108,7 +117,8 @@ def attention(a: Arrays, p: Params, c: Constants) -> None:
         k = _history(k_cache, blocks, length, c["KV"], head_dim)
         v = _history(v_cache, blocks, length, c["KV"], head_dim)
         for t, position in zip(mine, positions, strict=True):
-            out[t] = _attend(q[t], k[:, : position + 1], v[:, : position + 1], np.float32(p["scale"]))
+            seen = slice(max(0, position + 1 - window) if window else 0, position + 1)
+            out[t] = _attend(q[t], k[:, seen], v[:, seen], np.float32(p["scale"]))
 
 
 def _attend(q: F32, k: F32, v: F32, scale: np.float32) -> F32:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import importlib_metadata
 from bitnet_hal.device import ANY_ROWS, DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.host_memory import total_memory
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, EXPERT_KERNELS
 
 ALIGNMENT = 64
 """Bytes, as SIMD loads of other CPU devices need: unaligned plans fail on this device already."""
@@ -30,7 +30,7 @@ def numpy_info() -> DeviceInfo:
         max_binding=total,
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED,
-        kernels=frozenset({"top_k", *DELTA_KERNELS}),
+        kernels=frozenset({"top_k", "window_attention", *DELTA_KERNELS, *EXPERT_KERNELS}),
         features=frozenset({"timings"}),
         batch_invariant_rows=MappingProxyType(dict.fromkeys(CATALOGUE, ANY_ROWS)),
         extra=MappingProxyType({"active_kernel": "numpy"}),

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.reference import attention, choose, delta, dense, fused, lm_head_int8, quantize, rotated, ternary
+from bitnet_hal.reference import (
+    attention,
+    choose,
+    delta,
+    dense,
+    experts,
+    fused,
+    lm_head_int8,
+    quantize,
+    rotated,
+    ternary,
+)
 from bitnet_hal.reference.quantize import Arrays
 
 MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
@@ -37,6 +48,11 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "norm_rotate_quantize": rotated.norm_rotate_quantize,
     "glu_rotate_quantize": rotated.glu_rotate_quantize,
     "gated_rotate_quantize": rotated.gated_rotate_quantize,
+    "route_experts": experts.route_experts,
+    "matmul_experts": experts.matmul_experts,
+    "clamp_glu_quantize": experts.clamp_glu_quantize,
+    "sum_experts": experts.sum_experts,
+    "window_attention": attention.window_attention,
 }
 """Reference function by kernel name. Arrays are flat, have the binding's dtype, and may be longer than the launch
 needs."""

@@ -60,7 +60,8 @@ def quantize_groups(y: F32, group_size: int) -> tuple[npt.NDArray[np.int8], F32,
     return q.reshape(rows, width), scale.repeat(group_size // SCALE_COLUMNS).reshape(rows, -1), qsum
 
 
-def _store(y: F32, a: Arrays, p: Params, group_size: int) -> None:
+def store_quantized(y: F32, a: Arrays, p: Params, group_size: int) -> None:
+    """Quantize y[T, K] to the bindings q, scale and qsum, in groups of `group_size` columns; 0: whole rows."""
     rows = y.shape[0]
     width = y.shape[1]
     stride = int(p["stride"])
@@ -79,7 +80,7 @@ def rms_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
     x = a["x"][: rows * width].reshape(rows, width)
     if c["NORM"]:
         x = rms_normalize(x, a["gamma"][:width], float(p["eps"]))
-    _store(x, a, p, c["ABLOCK"])
+    store_quantized(x, a, p, c["ABLOCK"])
 
 
 def gated(gate: F32, up: F32, act: int) -> F32:
@@ -99,7 +100,7 @@ def glu_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
     m = gated(gate, up, c["ACT"])
     if c["NORM"]:
         m = rms_normalize(m, a["gamma"][:width], float(p["eps"]))
-    _store(m, a, p, c["ABLOCK"])
+    store_quantized(m, a, p, c["ABLOCK"])
 
 
 def rms_norm(a: Arrays, p: Params, c: Constants) -> None:

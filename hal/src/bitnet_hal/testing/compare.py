@@ -44,7 +44,7 @@ def check_outputs(case: Case, launch: CaseLaunch, expected: Arrays, actual: Arra
             _check_floats(f"{case.id}: {name}", expected[name], actual[name], allowed, row, untouched)
         else:
             _check_equal(f"{case.id}: {name}", expected[name], actual[name], row)
-    if case.kernel.endswith("norm_quantize"):
+    if case.kernel.endswith("norm_quantize") or case.kernel == "clamp_glu_quantize":
         _check_codes(case, launch, expected, actual, tolerance)
     elif case.kernel.endswith("rotate_quantize"):
         check_rotated(case.id, case.kernel, launch, expected, actual, tolerance.codes)
@@ -124,9 +124,13 @@ def _exact_codes(case: Case, launch: CaseLaunch, rows: int, width: int) -> F64:
     if case.kernel == "glu_norm_quantize":
         gate, up = np.split(a["gate_up"].reshape(rows, 2 * width), 2, axis=1)
         y = (gate / (1 + np.exp(-gate)) if launch.constants["ACT"] == SILU else np.maximum(gate, 0) ** 2) * up
+    elif case.kernel == "clamp_glu_quantize":
+        gate, up = np.split(a["gate_up"].reshape(rows, 2 * width), 2, axis=1)
+        gate = np.minimum(gate, p["limit"])
+        y = gate / (1 + np.exp(-gate)) * np.clip(up, -p["limit"], p["limit"])
     else:
         y = a["x"].reshape(rows, width)
-    if launch.constants["NORM"]:
+    if launch.constants.get("NORM"):
         y = y / np.sqrt(np.mean(y * y, axis=1, keepdims=True) + p["eps"]) * a["gamma"]
     group_size = launch.constants["ABLOCK"]
     if not group_size:

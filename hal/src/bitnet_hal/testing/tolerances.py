@@ -74,6 +74,16 @@ TOLERANCES = {
     "norm_rotate_quantize": Tolerance(relative=6e-6, codes=2e-3),
     "glu_rotate_quantize": Tolerance(relative=2e-5, codes=5e-3),
     "gated_rotate_quantize": Tolerance(relative=2e-5, codes=5e-3),
+    # a few exponentials, which may be fast ones, their sum, and a division
+    "route_experts": Tolerance(relative=1e-5),
+    # as matmul_ternary_block
+    "matmul_experts": Tolerance(relative=1e-6, scaled=4e-6),
+    # as glu_norm_quantize
+    "clamp_glu_quantize": Tolerance(relative=2e-5, codes=5e-3),
+    # a product for each expert, each of which may be fused with its sum
+    "sum_experts": Tolerance(relative=1e-6, scaled=1e-6),
+    # as attention
+    "window_attention": Tolerance(relative=2e-5, scaled=2e-5),
 }
 """Tolerance by kernel, or by kernel and output. Integers are exact, and NaN must appear exactly where the reference
 has NaN."""

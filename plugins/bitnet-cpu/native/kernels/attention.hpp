@@ -1,4 +1,5 @@
 // out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t] of the row's own sequence.
+// With a window only the last `window` of them count.
 // One workgroup = the query heads of one key/value head for a few rows. Blocks of 64 positions pass once, with a running
 // maximum and sum (online softmax). Neighbouring rows of one sequence share the decoded block; a single row reads it in
 // place. Both sum in the same order, so that a row has the same bits among others as alone. Positions that a row does not
@@ -18,8 +19,9 @@ struct Softmax {
   float most, sum;
 };
 
-// scores[0..seen) become e^(score - maximum), the rest of the block 0; returns the factor for what was summed before.
-static inline float softmax_block(float* scores, uint32_t seen, Softmax& state) {
+// scores[skip..seen) become e^(score - maximum), the rest of the block 0; returns the factor for what was summed before.
+static inline float softmax_block(float* scores, uint32_t skip, uint32_t seen, Softmax& state) {
+  for (uint32_t p = 0; p < skip; ++p) scores[p] = -INFINITY;
   for (uint32_t p = seen; p < KV_BLOCK; ++p) scores[p] = -INFINITY;
   Vec most = splat(state.most), sums = splat(0);
   for (uint32_t p = 0; p < KV_BLOCK; p += LANES) most = max(load(scores + p), most);
@@ -33,6 +35,7 @@ static inline float softmax_block(float* scores, uint32_t seen, Softmax& state) 
   float shift[LANES];
   store(shift, exp(splat(state.most - now)));
   const float factor = state.most == -INFINITY ? 0.0f : shift[0];
+  for (uint32_t p = 0; p < skip; ++p) scores[p] = 0;
   for (uint32_t p = seen; p < KV_BLOCK; ++p) scores[p] = 0;
   state.most = now;
   state.sum = state.sum * factor + sum(sums);
@@ -43,13 +46,13 @@ struct Attention {
   const Launch& launch;
   AttentionParams p;
   Cache k_cache, v_cache;
-  uint32_t group, padded;
+  uint32_t group, padded, window;
   size_t sequences;
 
   explicit Attention(const Launch& l)
       : launch(l), p(params_of<AttentionParams>(l)),
         k_cache(l.views[1], l.constants.kv, p), v_cache(l.views[2], l.constants.kv, p), group(p.n_heads / p.n_kv_heads),
-        padded(padded_dim(p.head_dim)), sequences(l.views[4].size / 4 / p.max_blocks) {}
+        padded(padded_dim(p.head_dim)), window(l.kernel == WINDOW_ATTENTION ? l.params[7] : UINT32_MAX), sequences(l.views[4].size / 4 / p.max_blocks) {}
 
   const Step& step(uint32_t t) const { return view<Step>(launch, 3)[t]; }
   const float* q(uint32_t t, uint32_t head) const {
@@ -58,6 +61,9 @@ struct Attention {
   float* out(uint32_t t, uint32_t head) const {
     return view<float>(launch, 5) + (size_t(t) * p.n_heads + head) * p.head_dim;
   }
+  // The first position that row t sees, and the one after the last.
+  uint32_t begin(uint32_t t) const { return end(t) - smaller(end(t), window); }
+  uint32_t end(uint32_t t) const { return uint32_t(step(t).position) + 1; }
   // Cache block of `column` of a sequence; false if there is none.
   bool block(int32_t sequence, uint32_t column, size_t& at) const {
     const int32_t entry = view<int32_t>(launch, 4)[size_t(sequence) * p.max_blocks + column];
@@ -136,21 +142,22 @@ static inline void one_row(const Attention& a, uint32_t t, uint32_t h0, uint32_t
   for (auto& s : state) s = {-INFINITY, 0};
   for (uint32_t i = 0; i < H * a.padded; ++i) acc[i] = 0;
   const Step& step = a.step(t);
-  const uint32_t length = uint32_t(step.position) + 1;
-  for (uint32_t first = 0; first < length; first += KV_BLOCK) {
+  const uint32_t begin = a.begin(t), length = a.end(t);
+  for (uint32_t first = begin / KV_BLOCK * KV_BLOCK; first < length; first += KV_BLOCK) {
     size_t block;
     if (!a.block(step.sequence, first / KV_BLOCK, block)) return a.fill(t, h0, h0 + H, NAN);
-    const uint32_t seen = smaller(KV_BLOCK, length - first);
-    const uint8_t* values = a.v_cache.rows(block, kv_head);
-    const uint8_t* keys = a.k_cache.rows(block, kv_head);
+    const uint32_t skip = begin > first ? begin - first : 0, seen = smaller(KV_BLOCK, length - first);
+    const uint8_t* values = a.v_cache.rows(block, kv_head) + size_t(skip) * a.p.row_bytes;
+    const uint8_t* keys = a.k_cache.rows(block, kv_head) + size_t(skip) * a.p.row_bytes;
     float scales[KV_BLOCK], factor[H];
-    key_scales(a, keys, seen, scales);
-    score_rows<KV, H>(a.q(t, h0), a.p.head_dim, keys, a.p.row_bytes, seen, scales, scores);
-    for (uint32_t h = 0; h < H; ++h) factor[h] = softmax_block(scores + h * KV_BLOCK, seen, state[h]);
+    key_scales(a, keys, seen - skip, scales);
+    score_rows<KV, H>(a.q(t, h0), a.p.head_dim, keys, a.p.row_bytes, seen - skip, scales, scores + skip);
+    for (uint32_t h = 0; h < H; ++h) factor[h] = softmax_block(scores + h * KV_BLOCK, skip, seen, state[h]);
     if constexpr (KV == KV_INT8)
       for (uint32_t h = 0; h < H; ++h)
-        for (uint32_t j = 0; j < seen; ++j) scores[h * KV_BLOCK + j] *= a.v_cache.scale(values + size_t(j) * a.p.row_bytes);
-    mix_rows<KV, H>(a, scores, factor, values, seen, acc);
+        for (uint32_t j = 0; j < seen - skip; ++j)
+          scores[h * KV_BLOCK + skip + j] *= a.v_cache.scale(values + size_t(j) * a.p.row_bytes);
+    mix_rows<KV, H>(a, scores + skip, factor, values, seen - skip, acc);
   }
   for (uint32_t h = 0; h < H; ++h) {
     float* out = a.out(t, h0 + h);
@@ -204,20 +211,21 @@ static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uin
   float* scores = q + size_t(queries) * dim;
   float* acc = scores + size_t(queries) * KV_BLOCK;
   auto* state = reinterpret_cast<Softmax*>(acc + size_t(queries) * padded);
-  uint32_t length = 0;
+  uint32_t start = UINT32_MAX, length = 0;
   for (uint32_t m = 0; m < queries; ++m) {
-    const uint32_t t = t0 + m / heads, end = uint32_t(a.step(t).position) + 1;
+    const uint32_t t = t0 + m / heads, end = a.end(t);
+    start = smaller(start, a.begin(t) / KV_BLOCK * KV_BLOCK);
     length = end > length ? end : length;
     const float* from = a.q(t, h0 + m % heads);
     for (uint32_t i = 0; i < dim; ++i) q[size_t(m) * dim + i] = from[i];
     for (uint32_t i = 0; i < padded; ++i) acc[size_t(m) * padded + i] = 0;
     state[m] = {-INFINITY, 0};
   }
-  for (uint32_t first = 0; first < length; first += KV_BLOCK) {
+  for (uint32_t first = start; first < length; first += KV_BLOCK) {
     size_t block;
     if (!a.block(a.step(t0).sequence, first / KV_BLOCK, block)) {
       for (uint32_t m = 0; m < queries; ++m)
-        if (uint32_t(a.step(t0 + m / heads).position) >= first) state[m].sum = NAN;
+        if (const uint32_t t = t0 + m / heads; a.end(t) > first && a.begin(t) < first + KV_BLOCK) state[m].sum = NAN;
       continue;
     }
     const uint32_t count = smaller(KV_BLOCK, length - first);
@@ -231,23 +239,24 @@ static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uin
     score_queries<1>(a, q, scored, queries, keys, count, scales, scores);
     bool whole = true;
     for (uint32_t m = 0; m < queries; ++m) {
-      const uint32_t end = uint32_t(a.step(t0 + m / heads).position) + 1;
-      whole = whole && end >= first + KV_BLOCK;
-      if (end <= first) continue;
-      const uint32_t seen = smaller(KV_BLOCK, end - first);
+      const uint32_t begin = a.begin(t0 + m / heads), end = a.end(t0 + m / heads);
+      whole = whole && begin <= first && end >= first + KV_BLOCK;
+      if (end <= first || begin >= first + KV_BLOCK) continue;
+      const uint32_t skip = begin > first ? begin - first : 0, seen = smaller(KV_BLOCK, end - first);
       float *weights = scores + size_t(m) * KV_BLOCK, *sums = acc + size_t(m) * padded;
-      const float factor = softmax_block(weights, seen, state[m]);
+      const float factor = softmax_block(weights, skip, seen, state[m]);
       if constexpr (KV == KV_INT8)
-        for (uint32_t j = 0; j < seen; ++j) weights[j] *= a.v_cache.scale(cached_values + size_t(j) * a.p.row_bytes);
+        for (uint32_t j = skip; j < seen; ++j) weights[j] *= a.v_cache.scale(cached_values + size_t(j) * a.p.row_bytes);
       for (uint32_t i = 0; i < padded; i += LANES) store(sums + i, load(sums + i) * splat(factor));
     }
     if (whole) {
       gemm(queries, scores, KV_BLOCK, values, padded, KV_BLOCK, acc, padded, padded, true);
     } else {
       for (uint32_t m = 0; m < queries; ++m) {
-        const uint32_t end = uint32_t(a.step(t0 + m / heads).position) + 1;
-        if (end <= first) continue;
-        gemm(1, scores + size_t(m) * KV_BLOCK, KV_BLOCK, values, padded, smaller(KV_BLOCK, end - first),
+        const uint32_t begin = a.begin(t0 + m / heads), end = a.end(t0 + m / heads);
+        if (end <= first || begin >= first + KV_BLOCK) continue;
+        const uint32_t skip = begin > first ? begin - first : 0, seen = smaller(KV_BLOCK, end - first);
+        gemm(1, scores + size_t(m) * KV_BLOCK + skip, KV_BLOCK, values + size_t(skip) * padded, padded, seen - skip,
              acc + size_t(m) * padded, padded, padded, true);
       }
     }

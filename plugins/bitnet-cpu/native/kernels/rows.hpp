@@ -69,12 +69,13 @@ struct QuantizedRow {
   float* scale;
   int32_t* qsum;
 
-  QuantizedRow(const Launch& launch, uint32_t t) {
+  // first: the number of the view q
+  QuantizedRow(const Launch& launch, uint32_t t, uint32_t first = 2) {
     const auto p = params_of<QuantizeParams>(launch);
     const uint32_t scales = scales_of(p.stride, launch.constants.ablock);
-    q = view<int8_t>(launch, 2) + size_t(t) * p.stride;
-    scale = view<float>(launch, 3) + size_t(t) * scales;
-    qsum = view<int32_t>(launch, 4) + size_t(t) * scales;
+    q = view<int8_t>(launch, first) + size_t(t) * p.stride;
+    scale = view<float>(launch, first + 1) + size_t(t) * scales;
+    qsum = view<int32_t>(launch, first + 2) + size_t(t) * scales;
   }
 };
 

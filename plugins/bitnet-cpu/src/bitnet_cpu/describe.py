@@ -11,7 +11,7 @@ import psutil
 from bitnet_hal.device import ANY_ROWS
 from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BackendUnavailableError, UsageError
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, EXPERT_KERNELS
 from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode
 
 from bitnet_cpu import __version__
@@ -78,7 +78,9 @@ def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
         max_binding=total,
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED,
-        kernels=frozenset({"top_k", "pack_head", "approx_logits", "refine_logits"}) | DELTA_KERNELS,
+        kernels=frozenset({"top_k", "pack_head", "approx_logits", "refine_logits", "window_attention"})
+        | DELTA_KERNELS
+        | EXPERT_KERNELS,
         features=frozenset({"timings", "tunings", "batch-invariant"}),
         batch_invariant_rows=BATCH_INVARIANT_ROWS,
         extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),

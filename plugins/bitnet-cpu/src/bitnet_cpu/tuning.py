@@ -11,6 +11,8 @@ PACKED_ROWS = 8
 """Rows up to which a ternary matrix is multiplied from its packed blocks, without unpacking panels (as in C++)."""
 DECODE_BLOCK = 256
 """Columns of a block that embed_rows decodes as a whole."""
+EXPERT_ROWS = 32
+"""Matrix rows of an expert per workgroup."""
 CHANNELS = 512
 """Channels of a convolution per workgroup."""
 TRIED_ROWS = (16, 32, 64, 128)
@@ -35,7 +37,9 @@ def select_tuning(spec: KernelSpec, params: Mapping[str, int | float], panel_row
         tile["TILE_N"] = int(params["value_dim"])
     elif spec.name in HEAD_ROWS:
         tile["TILE_N"] = HEAD_ROWS[spec.name]
-    elif spec.name == "attention":
+    elif spec.name == "matmul_experts":
+        tile["TILE_N"] = EXPERT_ROWS
+    elif spec.name in ("attention", "window_attention"):
         tile |= _attention(params, rows, threads)
     return Tuning(tile)
 

@@ -122,6 +122,39 @@ Data block_sums(const Data& q, uint32_t count) {
   return integers(sums);
 }
 
+// A mixture of experts: fewer pairs than experts and more, and ids outside the experts.
+void add_expert_kernels(std::vector<Case>& all) {
+  for (uint32_t experts : {1u, 5u, 64u})
+    for (uint32_t rows : {1u, 6u}) {
+      const uint32_t used = experts == 1 ? 1 : 2, outs = 9, pairs = rows * used;
+      all.push_back({"route_experts", ROUTE_EXPERTS, Constants{}, {floats(rows * experts), Data(pairs * 4), Data(pairs * 4)},
+                     words(rows, experts, used), rows, 1, 1e-5});
+      std::vector<int32_t> ids;
+      for (uint32_t i = 0; i < pairs; ++i) ids.push_back(i % 7 == 3 ? int32_t(experts) : int32_t(i * i % experts));
+      for (uint32_t block : {64u, 128u, 256u})
+        for (uint32_t ablock : {0u, 32u})
+          for (uint32_t inputs : {1u, used}) {
+            const uint32_t width = 384, scales = scales_of(width, ablock);
+            Constants c{};
+            c.block = block, c.ablock = ablock, c.tile_n = 4;
+            const Data q = bytes(size_t(rows) * inputs * width, 0, 255);
+            all.push_back({"matmul_experts", MATMUL_EXPERTS, c,
+                           {bytes(size_t(experts) * outs * width / 4, 0, 255), floats(size_t(experts) * outs * ceil_div(width, block)),
+                            q, floats(size_t(rows) * inputs * scales), block_sums(q, ablock != 0 ? 32 : width), integers(ids),
+                            floats(pairs * 11)},
+                           words(rows, outs, width, 11u, 2u, experts, used, inputs), 3, std::min(pairs, experts), 1e-5});
+          }
+    }
+  for (uint32_t width : {1u, 33u, 130u}) {
+    Constants c{};
+    c.ablock = 32;
+    all.push_back({"clamp_glu_quantize", CLAMP_GLU_QUANTIZE, c,
+                   {floats(4 * width, 5.0f), Data(2 * 256), Data(2 * 8 * 4), Data(2 * 8 * 4)}, words(2u, width, 256u, 3.0f), 2, 1, 1e-5});
+    all.push_back({"sum_experts", SUM_EXPERTS, Constants{}, {floats(6 * width), floats(6), floats(2 * width)}, words(2u, width, 3u), 2, 1,
+                   1e-5});
+  }
+}
+
 // Rotations, gates, and delta nets with rows that begin a text, go on with one, and are nobody's.
 void add_delta_kernels(std::vector<Case>& all) {
   for (uint32_t inverse : {0u, 1u})
@@ -216,6 +249,7 @@ std::vector<Case> cases() {
                  words(3u, 99u, 1e-5f), 3, 1, 1e-5});
 
   add_delta_kernels(all);
+  add_expert_kernels(all);
 
   const auto dense_bytes = [](uint32_t dtype, uint32_t width) {
     return dtype == F32 ? width * 4 : dtype == Q8_0 ? width / 32 * 34 : dtype == Q6_K ? width / 256 * 210 : width * 2;
@@ -264,6 +298,11 @@ std::vector<Case> cases() {
                        {floats(9 * heads * dim), k, v, rows, integers({3, 1, -1, 0, 2, -1, 4, -1, -1}), floats(9 * heads * dim)},
                        words(9u, heads, kv_heads, dim, row, 3u, 1.0f / std::sqrt(float(dim))), heads / c.tile_n, ceil_div(9, tile_t),
                        1e-4});
+        for (uint32_t window : {1u, 40u, 65u})
+          all.push_back({"window_attention", WINDOW_ATTENTION, c,
+                         {floats(9 * heads * dim), k, v, rows, integers({3, 1, -1, 0, 2, -1, 4, -1, -1}), floats(9 * heads * dim)},
+                         words(9u, heads, kv_heads, dim, row, 3u, 1.0f / std::sqrt(float(dim)), window), heads / c.tile_n,
+                         ceil_div(9, tile_t), 1e-4});
       }
     }
 
@@ -307,9 +346,11 @@ void compare(const std::vector<Case>& all, const Path& path, Pool& pool) {
   for (const Case& c : all) {
     const auto expected = result(c, portable_path, pool), got = result(c, path, pool);
     for (size_t i = 0; i < got.size(); ++i) {
-      const bool quantized = c.kernel == RMS_NORM_QUANTIZE || c.kernel == GLU_NORM_QUANTIZE;
-      const bool sums = quantized && i == 4;  // follows the codes
-      if (sums || ((quantized && i == 2) || (c.kernel == PACK_HEAD && i == 1) ? codes_close(expected[i], got[i]) : close(expected[i], got[i], c.tolerance))) continue;
+      const bool clamped = c.kernel == CLAMP_GLU_QUANTIZE;
+      const bool quantized = clamped || c.kernel == RMS_NORM_QUANTIZE || c.kernel == GLU_NORM_QUANTIZE;
+      const size_t codes = clamped ? 1 : 2;
+      const bool sums = quantized && i == codes + 2;  // follows the codes
+      if (sums || ((quantized && i == codes) || (c.kernel == PACK_HEAD && i == 1) ? codes_close(expected[i], got[i]) : close(expected[i], got[i], c.tolerance))) continue;
       std::printf("%s: %s differs in view %zu (rows %u, %u, %u)\n", path.name, c.name, i, c.params[0], c.params[1], c.params[2]);
       ++wrong;
     }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf import prediction_heads, qwen35
+from bitnet_core.formats.gguf import maple, prediction_heads, qwen35
 from bitnet_core.formats.gguf.hadamard import check_unrotated
 from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.gguf.unused_keys import check_unused
@@ -51,7 +51,7 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
         name=_name(metadata.get("general.name")) or path.stem,
         n_layers=layers,
         hidden=hidden,
-        ffn=keys.count("feed_forward_length"),
+        ffn=keys.count("expert_feed_forward_length" if arch == maple.ARCHITECTURE else "feed_forward_length"),
         n_heads=heads,
         n_kv_heads=kv_heads,
         head_dim=head_dim,
@@ -77,6 +77,8 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     )
     if arch == qwen35.ARCHITECTURE:
         return qwen35.with_delta_nets(path, keys, metadata, config), findings
+    if arch == maple.ARCHITECTURE:
+        return maple.with_experts(path, keys, config), findings
     findings += [*assumed, *check_unused(path, keys, arch)]
     check_unrotated(path, metadata)
     return read_multipliers(path, keys, arch).config(config), findings

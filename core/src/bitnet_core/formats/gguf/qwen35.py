@@ -24,7 +24,7 @@ from bitnet_core.formats.gguf.prediction_heads import in_heads
 from bitnet_core.formats.gguf.unused_keys import check_unused
 from bitnet_core.formats.keys import MetadataReader, short
 from bitnet_core.formats.names import PREDICTION, matrices
-from bitnet_core.formats.rotation import Order
+from bitnet_core.formats.rotation import Order, turned_order
 from bitnet_core.model.config import DeltaNet, ModelConfig
 
 ARCHITECTURE = "qwen35"
@@ -183,9 +183,7 @@ def row_order(config: ModelConfig, name: str) -> Order | None:
     if match and config.is_delta(int(match[1])):
         return None
     last = match[2] if match else name.removeprefix(PREDICTION)
-    dim, heads, pairs = config.head_dim, np.arange(config.n_heads)[:, None], config.rotary_pairs
-    first, rest = np.arange(pairs), np.arange(2 * pairs, dim)
-    head = np.concatenate([first, rest[: dim // 2 - pairs], first + pairs, rest[dim // 2 - pairs :]])
+    dim, heads, head = config.head_dim, np.arange(config.n_heads)[:, None], turned_order(config)
     orders = {
         "attn_q": 2 * dim * heads + head,
         "attn_gate": 2 * dim * heads + dim + np.arange(dim),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense, weight_checks
-from bitnet_core.formats.gguf import prediction_heads, qwen35
+from bitnet_core.formats.gguf import maple, prediction_heads, qwen35
 from bitnet_core.formats.gguf import ternary as gguf_ternary
 from bitnet_core.formats.gguf.config import read_config
 from bitnet_core.formats.gguf.container import Tensor
@@ -72,6 +72,8 @@ class GGUFSource:
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
             if self._config.delta:
                 shapes = qwen35.shapes(path, self._config, shapes)
+            if self._config.experts:
+                shapes = maple.flattened(self._config, shapes)
             weight_checks.check_shapes(path, self._config, shapes)
             self._config = replace(self._config, ternary_tables=self._has_ternary_tables())
             findings += self._read_head(keys, stored)
@@ -224,7 +226,9 @@ class GGUFSource:
             raise ModelError(f"{self.path}: has no tensor {name!r}") from None
 
     def _order(self, name: str) -> Order | None:
-        return qwen35.row_order(self._config, name) if self._config.delta else None
+        if self._config.delta:
+            return qwen35.row_order(self._config, name)
+        return maple.row_order(self._config, name) if self._config.windows else None
 
     def _has_ternary_tables(self) -> bool:
         """Return whether both embedding and head can be used as ternary.
@@ -270,6 +274,8 @@ class GGUFSource:
     def _decide(self, given: Layout | None) -> Decision:
         if not self.has_i2_s:
             return Decision("A", "given", "the model has no I2_S matrices")
+        if self._config.experts:
+            raise ModelError(f"{self.path}: I2_S is not supported in a mixture of experts; get a TQ1_0 or TQ2_0 file")
         fitting = self.i2_s_layouts
         if not fitting or (given and given not in fitting):
             raise ModelError(
@@ -303,6 +309,9 @@ def _norm_of_neurons(config: ModelConfig) -> str:
 
 
 def _matrix(tensor: Tensor) -> tuple[int, int]:
+    """Return the rows and columns; experts' tensors of three dimensions are stacked by rows."""
+    if len(tensor.shape) == 3:
+        return tensor.shape[0] * tensor.shape[1], tensor.shape[2]
     if len(tensor.shape) != 2:
         raise ModelError(f"tensor {tensor.name!r} of shape {list(tensor.shape)} is not a matrix")
     return tensor.shape[0], tensor.shape[1]

@@ -56,7 +56,7 @@ def check_unused(path: Path, keys: MetadataReader, arch: str, own: frozenset[str
     names = keys.names_below("")
     if arch == "minicpm":
         names -= _MULTIPLIERS
-    for name in sorted(names & _NEUTRAL.keys()):
+    for name in sorted(names & _NEUTRAL.keys() - (own or frozenset())):
         if not keys.is_one_of(name, _NEUTRAL[name]):
             raise ModelError(f"{path}: the key {short(f'{arch}.{name}')} is not supported: it changes the model")
     unknown = sorted(name for name in names - _NEUTRAL.keys() - _USED - _WITHOUT_EFFECT if not name.startswith(_GROUPS))

@@ -78,7 +78,8 @@ def cached(rng: Rng, batch: Batch) -> tuple[ParamDict, dict[str, Array]]:
     }
 
 
-def _build(rng: Rng, batch: Batch) -> CaseLaunch:
+def attended(rng: Rng, batch: Batch) -> CaseLaunch:
+    """Return a launch of attention with random queries."""
     rows = len(batch.rows)
     n_heads, _ = batch.heads
     head_dim = batch.head_dim
@@ -90,12 +91,13 @@ def _build(rng: Rng, batch: Batch) -> CaseLaunch:
 
 def _nan_query(rng: Rng) -> CaseLaunch:
     """Put a NaN into one row's query: only that row's head may become NaN."""
-    launch = _build(rng, Batch([(0, 10), (1, 70), (0, 12)], (4, 2)))
+    launch = attended(rng, Batch([(0, 10), (1, 70), (0, 12)], (4, 2)))
     launch.arrays["q"][1, 2, 5] = np.nan
     return launch
 
 
-def _prompt(count: int, first: int = 0, sequence: int = 0) -> list[tuple[int, int]]:
+def prompt(count: int, first: int = 0, sequence: int = 0) -> list[tuple[int, int]]:
+    """Return `count` rows of a sequence from position `first` on."""
     return [(sequence, position) for position in range(first, first + count)]
 
 
@@ -105,31 +107,31 @@ def cases() -> Iterator[Case]:
     for kv, cache in enumerate(KV_TYPES):
         batches[f"{cache}-one-token"] = Batch([(0, 0)], kv=kv)
         batches[f"{cache}-gqa"] = Batch([(0, 64), (1, 3)], (20, 5), 128, kv)
-        batches[f"{cache}-prompt"] = Batch(_prompt(33), (4, 2), 32, kv)
+        batches[f"{cache}-prompt"] = Batch(prompt(33), (4, 2), 32, kv)
         batches[f"{cache}-odd-head"] = Batch([(0, 5), (0, 6)], (3, 1), 6, kv)
     for position in (62, 63, 64, 65, 600):
         batches[f"position-{position}"] = Batch([(0, position)], (8, 2))
     batches["decode-batch"] = Batch([(s, 20 * s + 1) for s in range(8)], (4, 1), 80)
-    batches["mixed"] = Batch([(0, 130), *_prompt(7, 60, 1), (2, 0), *_prompt(9, 0, 3)], (4, 2), 32)
+    batches["mixed"] = Batch([(0, 130), *prompt(7, 60, 1), (2, 0), *prompt(9, 0, 3)], (4, 2), 32)
     batches["unused-rows"] = Batch([(0, -1), (0, 40), (1, -1), (1, 90), (2, -1)], (4, 2), 32)
     batches["large-scores"] = Batch([(0, 100), (1, 30)], (4, 4), 64, q_scale=100)
-    batches["prompt-d128"] = Batch(_prompt(70, 60), (4, 1), 128)
-    batches["prompt-d256"] = Batch(_prompt(70, 60), (6, 1), 256)
-    several = [(0, 130), *_prompt(40, 60, 1), (2, 0), *_prompt(40, 0, 3), (4, -1), (1, -1)]
+    batches["prompt-d128"] = Batch(prompt(70, 60), (4, 1), 128)
+    batches["prompt-d256"] = Batch(prompt(70, 60), (6, 1), 256)
+    several = [(0, 130), *prompt(40, 60, 1), (2, 0), *prompt(40, 0, 3), (4, -1), (1, -1)]
     for head_dim in (64, 128):
         batches[f"prompts-d{head_dim}"] = Batch(several, (8, 2), head_dim)
-    batches["t512"] = Batch(_prompt(512), (2, 1), 16)
+    batches["t512"] = Batch(prompt(512), (2, 1), 16)
     batches["position-4095"] = Batch([(0, 4095), (1, 4096)], (2, 1), 64)
     batches["position-32767"] = Batch([(0, 32767)], (2, 1), 32)
     for label, batch in batches.items():
-        yield Case("attention", label, _build, (batch,))
+        yield Case("attention", label, attended, (batch,))
     yield Case("attention", "nan-query", _nan_query)
 
 
 def batch_rows() -> list[tuple[int, int]]:
     """Return BATCH_ROWS rows: single rows of sequences between parts of prompts, then a long prompt."""
-    few = [(0, 130), *_prompt(5, 60, 1), (2, 0), *_prompt(9, 3, 3), (4, 300), (5, 63)]
-    return [*few, *_prompt(BATCH_ROWS - len(few), 100, 6)]
+    few = [(0, 130), *prompt(5, 60, 1), (2, 0), *prompt(9, 3, 3), (4, 300), (5, 63)]
+    return [*few, *prompt(BATCH_ROWS - len(few), 100, 6)]
 
 
 def batches() -> Iterator[Case]:
@@ -137,4 +139,4 @@ def batches() -> Iterator[Case]:
     for kv, cache in enumerate(KV_TYPES):
         for heads, head_dim in (((4, 4), 64), ((8, 2), 128), ((3, 1), 80)):
             label = f"batch-{cache}-h{heads[0]}-d{head_dim}"
-            yield Case("attention", label, _build, (Batch(batch_rows(), heads, head_dim, kv),))
+            yield Case("attention", label, attended, (Batch(batch_rows(), heads, head_dim, kv),))

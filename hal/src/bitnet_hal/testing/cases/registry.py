@@ -10,6 +10,7 @@ from bitnet_hal.testing.cases import (
     delta,
     dense,
     embed,
+    experts,
     fused,
     layer,
     lm_head_int8,
@@ -17,12 +18,16 @@ from bitnet_hal.testing.cases import (
     rope,
     rotated,
     ternary,
+    window,
 )
 from bitnet_hal.testing.cases.case import Case
 
-_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, lm_head_int8, delta, rotated)
+_MODULES = (
+    *(embed, quantize, ternary, rope, attention, dense, choose, fused, layer, lm_head_int8, delta, rotated),
+    *(experts, window),
+)
 
-_BATCHES = (quantize, ternary, rope, attention, dense, choose, lm_head_int8, delta, rotated)
+_BATCHES = (quantize, ternary, rope, attention, dense, choose, lm_head_int8, delta, rotated, experts, window)
 
 
 @cache

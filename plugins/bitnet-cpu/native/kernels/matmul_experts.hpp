@@ -1,0 +1,94 @@
+// matmul_ternary_block of each pair (row, one of its experts) with the matrix of its expert. The pairs of one expert are
+// multiplied together, PAIRS_AT_ONCE at a time, straight from the packed blocks, so that a pair has the same bits among
+// others as alone. A workgroup is for a tile of one expert: of expert y, or where there are fewer pairs than experts, of the
+// expert of pair y, unless an earlier pair has the same.
+#pragma once
+#include "kernels/matmul_ternary_block.hpp"
+
+namespace bitnet::BITNET_PATH {
+
+struct ExpertMatmul {
+  const Launch& launch;
+  ExpertParams p;
+  uint32_t pairs, blocks, scales;
+  const int32_t* ids;
+
+  explicit ExpertMatmul(const Launch& l)
+      : launch(l), p(params_of<ExpertParams>(l)), pairs(p.rows * p.used), blocks(ceil_div(p.width, l.constants.block)),
+        scales(scales_of(p.width, l.constants.ablock)), ids(view<int32_t>(l, 5)) {}
+
+  // The row of q that a pair multiplies.
+  size_t source(uint32_t pair) const { return size_t(pair / p.used) * p.inputs + pair % p.used % p.inputs; }
+
+  // The product of an expert's matrix and `rows` consecutive rows.
+  BlockMatmul product(uint32_t expert, const int8_t* q, const float* scale, const int32_t* qsum, float* y, uint32_t y_stride,
+                      uint32_t y_first, uint32_t rows) const {
+    const uint32_t block = launch.constants.block;
+    const size_t first = size_t(expert) * p.outs;
+    return {{view<uint8_t>(launch, 0) + first * (p.width / 4), view<float>(launch, 1) + first * blocks, q, scale, qsum, y,
+             MatmulParams{rows, p.outs, p.width, y_stride, y_first}, false},
+            block == 64 ? 6u : block == 128 ? 7u : 8u, launch.constants.ablock, blocks, p.width / PART};
+  }
+
+  void one(uint32_t expert, uint32_t pair, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
+    const size_t from = source(pair);
+    const BlockMatmul m = product(expert, view<int8_t>(launch, 2) + from * p.width, view<float>(launch, 3) + from * scales,
+                                  view<int32_t>(launch, 4) + from * scales, view<float>(launch, 6) + size_t(pair) * p.y_stride,
+                                  p.y_stride, p.y_first, 1);
+    block_direct<1>(m, TokenScales(m, 0, 1, scratch), 0, 0, 1, n0, n1);
+  }
+
+  // `count` pairs, whose inputs are gathered in scratch, and outputs scattered from there.
+  void several(uint32_t expert, const uint32_t* pair, uint32_t count, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
+    auto* y = reinterpret_cast<float*>(scratch) + size_t(PAIRS_AT_ONCE) * (p.width / PART + blocks);
+    float* scale = y + size_t(PAIRS_AT_ONCE) * p.outs;
+    auto* qsum = reinterpret_cast<int32_t*>(scale + size_t(PAIRS_AT_ONCE) * scales);
+    auto* q = reinterpret_cast<int8_t*>(qsum + size_t(PAIRS_AT_ONCE) * scales);
+    for (uint32_t i = 0; i < count; ++i) {
+      const size_t from = source(pair[i]);
+      __builtin_memcpy(q + size_t(i) * p.width, view<int8_t>(launch, 2) + from * p.width, p.width);
+      __builtin_memcpy(scale + size_t(i) * scales, view<float>(launch, 3) + from * scales, size_t(scales) * 4);
+      __builtin_memcpy(qsum + size_t(i) * scales, view<int32_t>(launch, 4) + from * scales, size_t(scales) * 4);
+    }
+    const BlockMatmul m = product(expert, q, scale, qsum, y, p.outs, 0, count);
+    const TokenScales s(m, 0, count, scratch);
+    block_direct<1>(m, s, 0, block_direct<2>(m, s, 0, block_direct<4>(m, s, 0, 0, count, n0, n1), count, n0, n1), count, n0, n1);
+    for (uint32_t i = 0; i < count; ++i)
+      __builtin_memcpy(view<float>(launch, 6) + size_t(pair[i]) * p.y_stride + p.y_first + n0, y + size_t(i) * p.outs + n0,
+                       size_t(n1 - n0) * 4);
+  }
+
+  void run(uint32_t expert, const uint32_t* pair, uint32_t count, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
+    if (count == 1) one(expert, pair[0], n0, n1, scratch);
+    if (count > 1) several(expert, pair, count, n0, n1, scratch);
+  }
+
+  // Matrix rows n0..n1 of the expert that workgroup row y stands for.
+  void tile(uint32_t y, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
+    const bool by_pair = pairs < p.experts;
+    const int32_t expert = by_pair ? ids[y] : int32_t(y);
+    if (expert < 0 || uint32_t(expert) >= p.experts) return;
+    for (uint32_t earlier = 0; by_pair && earlier < y; ++earlier)
+      if (ids[earlier] == expert) return;
+    uint32_t found[PAIRS_AT_ONCE], count = 0;
+    for (uint32_t pair = by_pair ? y : 0; pair < pairs; ++pair) {
+      if (ids[pair] != expert) continue;
+      found[count++] = pair;
+      if (count < PAIRS_AT_ONCE) continue;
+      run(uint32_t(expert), found, count, n0, n1, scratch);
+      count = 0;
+    }
+    run(uint32_t(expert), found, count, n0, n1, scratch);
+  }
+};
+
+static void matmul_experts(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
+  const ExpertMatmul m(launch);
+  for (uint32_t g = begin; g < end;) {
+    const uint32_t x = g % launch.grid[0], count = smaller(end - g, launch.grid[0] - x), tile_n = launch.constants.tile_n;
+    m.tile(g / launch.grid[0], x * tile_n, smaller((x + count) * tile_n, m.p.outs), scratch);
+    g += count;
+  }
+}
+
+}  // namespace bitnet::BITNET_PATH
