@@ -12,9 +12,13 @@ import pytest
 from bitnet_core.engine.capacity import concurrency
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
+from bitnet_core.engine.speculation.simulated import SimulatedDrafter
 from bitnet_core.formats.open import open_model
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.testing import texts
+from bitnet_core.testing.drafts import draft_always, draft_never
 from bitnet_hal.errors import UsageError
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -60,13 +64,13 @@ def said(engine: Engine, prompts: list[list[int]], samplings: list[SamplingParam
     return requests
 
 
-def speculating(texts: list[Request], drafts: int, spares: int = 3) -> Engine:
+def speculating(known_texts: list[Request], drafts: int, spares: int = 3) -> Engine:
     """Return an engine that has `drafts` draft tokens of each request in each step, if there is room."""
     engine = make(max_sequences=3)
     engine.worker.drop_runner()
     engine.worker.spares = spares
     engine._ready()
-    known = {tuple(one.tokens[: one.prompt_tokens]): one.generated for one in texts}
+    known = {tuple(one.tokens[: one.prompt_tokens]): one.generated for one in known_texts}
 
     def limits(requests: list[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
         share = (rows - len(requests)) // len(requests)
@@ -85,14 +89,14 @@ def test_texts_are_those_without_speculation(count: int, drafts: int, bindable: 
     prompts = PROMPTS[:count]
     samplings = SAMPLINGS[-count:]
     plain = make(max_sequences=3, speculate="off")
-    texts = said(plain, prompts, samplings)
-    engine = speculating(texts, drafts)
+    wanted = said(plain, prompts, samplings)
+    engine = speculating(wanted, drafts)
     rollback = engine.runner()._rollback
     assert rollback is not None
     assert rollback._bindable
     rollback._bindable = bindable
     found = said(engine, prompts, samplings)
-    assert [one.generated for one in found] == [one.generated for one in texts]
+    assert [one.generated for one in found] == [one.generated for one in wanted]
     figures = engine.figures()
     assert figures["draft_tokens"] - 3 > figures["accepted_tokens"] > 8
     assert engine.memory_plan().kv_cache == engine.cache().nbytes
@@ -103,6 +107,26 @@ def test_texts_are_those_without_speculation(count: int, drafts: int, bindable: 
     assert [one.cached_tokens for one in again] == [64, 0, 128][:count]
     for used in (plain, engine):
         used.close()
+
+
+def test_texts_among_others_are_those_they_have_alone() -> None:
+    """Requests that come and go, share prefixes and checkpoints, are preempted, and have drafts in every step."""
+    engine = make(max_sequences=4)
+    engine.worker.drop_runner()
+    engine.worker.blocks = texts.BLOCKS
+    asked = texts.drawn(7, 300)
+    draft_never(engine)
+    alone = [texts._alone(engine, one, 16) for one in asked]
+    known = {tuple(one.prompt): text for one, text in zip(asked, alone, strict=True)}
+    draft_always(engine, SimulatedDrafter(PromptLookup(), known, 0.7, 300), 2)
+    before = dict(engine.scheduler.counts)
+    together, most = texts._together(engine, asked, 16)
+    counts = {name: count - before[name] for name, count in engine.scheduler.counts.items()}
+    engine.close()
+    assert most > 1
+    assert min(counts["preemptions"], counts["prefix_hits"], counts["accepted_tokens"]) > 0
+    for one, wanted, got in zip(asked, alone, together, strict=True):
+        assert got == (wanted[: len(got)] if one.cancelled_after else wanted)
 
 
 def test_a_small_budget_has_a_copy_for_the_time_of_a_step() -> None:
@@ -116,10 +140,10 @@ def test_a_small_budget_has_a_copy_for_the_time_of_a_step() -> None:
 
 
 def test_a_step_copies_no_more_states_than_there_are_spares() -> None:
-    texts = said(make(max_sequences=3, speculate="off"), PROMPTS, SAMPLINGS)
-    engine = speculating(texts, 2, spares=1)
+    wanted = said(make(max_sequences=3, speculate="off"), PROMPTS, SAMPLINGS)
+    engine = speculating(wanted, 2, spares=1)
     found = said(engine, PROMPTS, SAMPLINGS)
-    assert [one.generated for one in found] == [one.generated for one in texts]
+    assert [one.generated for one in found] == [one.generated for one in wanted]
     assert engine.figures()["accepted_tokens"] > 5
     engine.close()
 
