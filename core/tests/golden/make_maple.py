@@ -74,7 +74,8 @@ def tensors() -> dict[str, tuple[tuple[int, ...], str, npt.NDArray[Any]]]:
 def keys() -> dict[str, Any]:
     """Return the metadata: that of llama.cpp's converter, and a byte-level vocabulary."""
     letters = {byte: letter for letter, byte in byte_alphabet().items()}
-    tokens = [letters[byte] for byte in range(256)] + [f"<|special_{n}|>" for n in range(SHAPE.vocab - 256)]
+    specials = [f"<|special_{n}|>" for n in range(SHAPE.vocab - 257)]
+    tokens = [*(letters[byte] for byte in range(256)), *specials, "th"]
     own: dict[str, Any] = {
         "block_count": SHAPE.layers,
         "context_length": SHAPE.context,
@@ -101,7 +102,7 @@ def keys() -> dict[str, Any]:
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "qwen2",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": np.array([1] * 256 + [3] * (SHAPE.vocab - 256), np.int32),
+        "tokenizer.ggml.token_type": np.array([1] * 256 + [3] * len(specials) + [1], np.int32),
         "tokenizer.ggml.merges": ["t h"],
         "tokenizer.ggml.eos_token_id": 256,
     }

@@ -135,6 +135,7 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
         ("Model", f"{config['name']} ({config['arch']})"),
         ("Shape", shape),
         *_delta(config),
+        *_experts(config),
         *_pooling(config),
         ("Vocabulary", _vocabulary(config)),
         ("Context", str(config["context"])),
@@ -169,6 +170,18 @@ def _delta(config: dict[str, Any]) -> list[tuple[str, ...]]:
         rows.append(
             ("Rotation", f"Hadamard, blocks of {config['hadamard']} columns, of the inputs of ternary matrices")
         )
+    return rows
+
+
+def _experts(config: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the properties that only models with a mixture of experts and sliding windows have."""
+    rows: list[tuple[str, ...]] = []
+    if experts := config["experts"]:
+        rows.append(("Experts", f"{experts['count']} in each layer, of which a token uses {experts['used']}"))
+    if windows := config["windows"]:
+        windowed = sum(windows["layers"])
+        text = f"the last {windows['size']} positions in {windowed} of the layers; the others have no positions (NoPE)"
+        rows.append(("Windows", text))
     return rows
 
 

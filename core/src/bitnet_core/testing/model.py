@@ -139,11 +139,12 @@ class ModelRules:
         """With the option `deterministic`, the logits of a token must have the same bits alone, in a prompt, and in
         prompts cut into steps at other places, after few and after many positions.
 
-        Models with one weight scale and with group scales, and a mixture of experts if the device runs it.
+        Models with one weight scale and with group scales, and a mixture of experts with f16 if the device
+        runs it.
         """
         _needs_every_kernel(bench)
         stories = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
-        mixture = EXPERT_KERNELS | {"window_attention"} <= bench.device.info.kernels
+        mixture = kv_dtype == "f16" and EXPERT_KERNELS | {"window_attention"} <= bench.device.info.kernels
         for source in (stories, DrawnSource(), *([DrawnSource(shape="maple-tiny")] if mixture else [])):
             options = EngineOptions(kv_dtype, max_sequences=LIKE_ROWS, deterministic=True)
             engine = Engine(source, bench.backend.open(bench.index), options)
