@@ -85,11 +85,12 @@ def test_every_status_of_the_compiler_has_a_hint(status: hiprtc.hiprtcResult, mo
 def test_compiled_code_is_kept_by_architecture_source_and_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[tuple[str, ...]] = []
+    """And by the width of waves, if it is not the compiler's choice."""
+    made: list[tuple[str, str, str, int]] = []
 
-    def make(*what: str) -> bytes:
-        made.append(what)
-        return "".join(what).encode()
+    def make(name: str, source: str, architecture: str, wave: int) -> bytes:
+        made.append((name, source, architecture, wave))
+        return f"{name}{source}{architecture}".encode()
 
     monkeypatch.setattr(compile, "compile_code", make)
     monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_, **__: str(tmp_path))
@@ -98,6 +99,8 @@ def test_compiled_code_is_kept_by_architecture_source_and_runtime(
     for what in (first, first, *others, *others):
         assert compile.cached_code(*what) == "".join(what[:3]).encode()
     assert len(made) == 4
+    compile.cached_code(*first, 64)
+    assert made[4:] == [(*first[:3], 64)]
 
 
 def test_hints_name_the_fix() -> None:
