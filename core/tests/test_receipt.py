@@ -24,7 +24,7 @@ def receipt_of(summary: BackendStartupSummary | None = None, **changes: Any) -> 
         "model": {"name": "stories", "sha256": "ab" * 32, "format": "GGUF v3"},
         "summary": summary or BackendStartupSummary(AUTO, ("cuda", "numpy"), GPU),
         "layers": {(summary.selected if summary else GPU).request: 6},
-        "kernels": {"cuda:0": {"rms_norm": 3, "matmul_ternary": 21}, "numpy:0": {"rms_norm": 1}},
+        "kernels": {(summary.selected if summary else GPU).request: {"rms_norm": 3, "matmul_ternary": 21}},
         "moved_bytes_per_token": 68.25,
         "prompt_tokens": 5,
         "tokens": [1, 2, 70000],
