@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.request.request import Request
-from bitnet_core.formats.synthetic import SHAPES
+from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.testing.drawn import DrawnSource
@@ -99,6 +99,14 @@ def test_logits_are_the_same(faulty: Any) -> None:
     split = Engine(DrawnSource(), faulty(), EngineOptions(), before=[(faulty(index=1), 1)])
     with closing(whole), closing(split):
         assert (split.logits(tokens, 64) == whole.logits(tokens, 64)).all()
+
+
+def test_texts_are_embedded(faulty: Any) -> None:
+    lists = [[3, 1, 4], list(range(1, 70)), [9]]
+    whole = Engine(SyntheticSource("embedding-tiny"), NumpyDevice(), EngineOptions())
+    split = Engine(SyntheticSource("embedding-tiny"), faulty(), EngineOptions(), before=[(faulty(index=1), 1)])
+    with closing(whole), closing(split):
+        assert (split.embed(lists) == whole.embed(lists)).all()
 
 
 def test_bytes_between_devices_are_those_of_the_hidden_rows(faulty: Any) -> None:
