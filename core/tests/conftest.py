@@ -15,7 +15,8 @@ import pytest
 from bitnet_core.cli.app import main
 from bitnet_core.engine.engine import Engine
 from bitnet_core.options.engine import EngineOptions
-from bitnet_hal.device import DeviceInfo
+from bitnet_hal.device import DeviceInfo, MemoryKind
+from bitnet_hal.errors import OutOfMemoryError
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -93,6 +94,32 @@ class FaultyDevice:
             return method(*args, **kwargs)
 
         return call
+
+
+class CappedDevice(FaultyDevice):
+    """A FaultyDevice with `cap` bytes of memory: an allocation counts what is left. peak: most bytes in use so far."""
+
+    def __init__(self, cap: int, **info: Any) -> None:
+        super().__init__(**info)
+        self.cap, self.peak = cap, 0
+        self.before["alloc"] = self._check
+
+    @property
+    def used(self) -> int:
+        return sum(buffer.nbytes for buffer in self.inner._buffers.values() if buffer.kind is MemoryKind.DEVICE)
+
+    def free_memory(self) -> int:
+        return self.cap - self.used
+
+    def _check(self, nbytes: int, *_: Any) -> None:
+        if self.used + nbytes > self.cap:
+            raise OutOfMemoryError("full", requested=nbytes, free=self.free_memory(), backend=self.info.backend)
+        self.peak = max(self.peak, self.used + nbytes)
+
+
+@pytest.fixture
+def capped() -> type[CappedDevice]:
+    return CappedDevice
 
 
 @pytest.fixture

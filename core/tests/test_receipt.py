@@ -23,7 +23,8 @@ def receipt_of(summary: BackendStartupSummary | None = None, **changes: Any) -> 
     fields: dict[str, Any] = {
         "model": {"name": "stories", "sha256": "ab" * 32, "format": "GGUF v3"},
         "summary": summary or BackendStartupSummary(AUTO, ("cuda", "numpy"), GPU),
-        "kernels": {"cuda:0": {"rms_norm": 3, "matmul_ternary": 21}},
+        "layers": {(summary.selected if summary else GPU).request: 6},
+        "kernels": {(summary.selected if summary else GPU).request: {"rms_norm": 3, "matmul_ternary": 21}},
         "moved_bytes_per_token": 68.25,
         "prompt_tokens": 5,
         "tokens": [1, 2, 70000],
@@ -99,7 +100,7 @@ def test_an_older_receipt_verifies_and_is_said_to_be_one(tmp_path: Path, bitnet,
     from bitnet_core.receipt import _content_sha256
 
     receipt = receipt_of()
-    del receipt["speculation"]
+    del receipt["speculation"], receipt["layers"]
     if version < 4:
         del receipt["startup"]["fallback"]
     if version == 2:
@@ -150,9 +151,12 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
         (lambda r: r.update(schema_version=6), "schema version 6 is not supported; this version reads 2 to 5"),
         (lambda r: r.update(schema_version=[]), "schema version [] is not supported; this version reads 2 to 5"),
         (lambda r: r.update(schema_version=2), "is unknown"),
-        (lambda r: r.update(schema_version=4), "speculation is unknown"),
+        (lambda r: r.update(schema_version=4), "is unknown"),
         (lambda r: r["speculation"].update(accepted_tokens=5), "more draft tokens were accepted"),
         (lambda r: r["speculation"].update(draft_tokens=-1), "not a natural number"),
+        (lambda r: r.update(layers={"cuda:0": 0}), "layers that is not 1 or more"),
+        (lambda r: r.update(layers={"cuda:1": 6}), "the selected device has no layers"),
+        (lambda r: r["layers"].update({"cpu:0": 6}), "without a kernel launch on a device with layers"),
         (lambda r: r.pop("engine"), "engine is missing"),
         (lambda r: r["engine"].pop("activation_group_size"), "engine.activation_group_size is missing"),
         (lambda r: r.update(compute_path="mock"), "imply 'real'"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bitnet_core.engine.engine import Engine
 
 SCHEMA_VERSION = 5
-OLDEST_READ = 2  # the schema without "engine"; 3 is without "startup.fallback", 4 without "speculation"
+OLDEST_READ = 2  # without "engine"; 3 is without "startup.fallback", 4 without "speculation" and "layers"
 _SECRET = frozenset({"BITNET_API_KEY"})
 MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
 
@@ -40,6 +40,7 @@ def make_receipt(
     *,
     model: Mapping[str, str],
     summary: BackendStartupSummary,
+    layers: Mapping[str, int],
     kernels: Mapping[str, Mapping[str, int]],
     moved_bytes_per_token: float,
     prompt_tokens: int,
@@ -53,9 +54,10 @@ def make_receipt(
 ) -> Json:
     """Build the receipt of one generation.
 
-    model: name, sha256 and format. kernels: launches of this process by device and catalogue name, as counted at their
-    dispatch. moved_bytes_per_token: copied between host and device. engine and sampling: all options in force that
-    change the tokens (see `engine_options`). speculation: kind, and numbers of draft tokens. Times are seconds.
+    model: name, sha256 and format. layers: number of the model's layers by device, in their order. kernels: launches of
+    this process by device and catalogue name, as counted at their dispatch. moved_bytes_per_token: copied between host
+    and devices. engine and sampling: all options in force that change the tokens (see `engine_options`). speculation:
+    kind, and numbers of draft tokens. Times are seconds.
     """
     receipt: Json = {
         "schema_version": SCHEMA_VERSION,
@@ -69,6 +71,7 @@ def make_receipt(
         "device": _device(summary.selected),
         "startup": _startup(summary),
         "compute_path": summary.compute_path,
+        "layers": dict(layers),
         "kernels": {device: dict(sorted(counts.items())) for device, counts in sorted(kernels.items())},
         "moved_bytes_per_token": round(moved_bytes_per_token, 1),
         "tokens": {"prompt": prompt_tokens, "generated": len(tokens)},
@@ -185,6 +188,7 @@ _SCHEMA: Json = {
     "device": {"backend": str, "index": int, "name": str, "vendor": str, "driver": str, "type": str, "fake": bool},
     "startup": {"requested": str, "detected": list, "selected": str, "fallback": bool, "line": str, "skipped": list},
     "compute_path": str,
+    "layers": dict,
     "kernels": dict,
     "moved_bytes_per_token": _NUMBER,
     "tokens": {"prompt": int, "generated": int},
@@ -204,7 +208,7 @@ def _schema(version: int) -> Json:
     if version < 3:
         del schema["engine"]
     if version < 5:
-        del schema["speculation"]
+        del schema["speculation"], schema["layers"]
     if version < 4:
         schema["startup"] = {name: kind for name, kind in schema["startup"].items() if name != "fallback"}
     return schema
@@ -255,8 +259,8 @@ def _contradiction(receipt: Json) -> str:
     detected = ",".join(map(str, startup["detected"]))
     if startup["line"] != f"requested={startup['requested']} detected=[{detected}] selected={selected}":
         return "startup.line does not match the other fields of startup"
-    if not receipt["kernels"].keys() <= {startup["selected"], *tried}:
-        return "kernels ran on a device that was neither selected nor skipped"
+    if not receipt["kernels"].keys() <= {startup["selected"], *tried, *receipt.get("layers", ())}:
+        return "kernels ran on a device that was neither selected nor skipped, and has no layers"
     if any(type(count) is not int or count < 0 for count in counts):
         return "a count is not a natural number"
     if drafted["accepted_tokens"] > drafted["draft_tokens"]:
@@ -267,6 +271,20 @@ def _contradiction(receipt: Json) -> str:
         return "tokens were generated without a single kernel launch"
     if any(len(digest) != 64 or set(digest) - set("0123456789abcdef") for digest in digests):
         return "a hash is not a SHA-256 in hexadecimal"
+    return _layers_problem(receipt)
+
+
+def _layers_problem(receipt: Json) -> str:
+    """Return a contradiction between the layers and other fields, "" if there is none."""
+    layers = receipt.get("layers")
+    if layers is None:
+        return ""
+    if any(type(count) is not int or count < 1 for count in layers.values()):
+        return "a device has a number of layers that is not 1 or more"
+    if receipt["startup"]["selected"] not in layers:
+        return "the selected device has no layers"
+    if receipt["tokens"]["generated"] and not all(sum(receipt["kernels"].get(name, {}).values()) for name in layers):
+        return "tokens were generated without a kernel launch on a device with layers"
     return ""
 
 

@@ -81,7 +81,11 @@ def test_what_tools_say_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("free", "severity", "text"),
-    [(64 << 30, "info", "yes"), (1600 << 20, "info", "with a smaller cache"), (1 << 30, "warning", "not even")],
+    [
+        (64 << 30, "info", "0: yes, weights"),
+        (1500 << 20, "info", "yes, with a smaller cache or fewer requests"),
+        (1 << 30, "warning", "no, it takes 1."),
+    ],
 )
 def test_does_this_model_fit(faulty: Any, free: int, severity: str, text: str) -> None:
     """The shape of 2B-4T: 1.1 GiB of weights, and scratch."""

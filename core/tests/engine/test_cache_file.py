@@ -41,6 +41,17 @@ def test_another_process_need_not_compute_it_again(model: bitnet_core.Model, sav
         assert taken * 64 >= again.cached_tokens >= 64
 
 
+def test_a_split_saves_and_takes_the_same_state(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITNET_GPU_FAKE", "cuda,vulkan")
+    with bitnet_core.load(None, split="cuda:2,vulkan:4") as split:
+        assert split.load_state(saved) >= 1
+        assert split.generate(PROMPT, max_tokens=4).cached_tokens >= 64
+        split.save_state(tmp_path / "split.state")
+    with bitnet_core.load(None, "numpy") as whole:
+        assert whole.load_state(tmp_path / "split.state") >= 1
+        assert whole.generate(PROMPT, max_tokens=4).cached_tokens >= 64
+
+
 def test_what_is_there_stays(saved: Path) -> None:
     """A cache of one free block takes one block, and gives up nothing."""
     with bitnet_core.load(None, "numpy", context=128, max_sequences=1) as small:

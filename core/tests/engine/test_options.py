@@ -44,7 +44,7 @@ def test_64_texts_fit_a_large_gpu_without_an_option(faulty: Any) -> None:
     """2B-4T on 139 GB: 64 texts of 256 tokens, and of the whole context too."""
     config, options = SHAPES["2b4t"], EngineOptions(max_sequences=64)
     device = device_with(faulty, DeviceType.GPU, 138 * 10**9, 139 * 10**9)
-    plan = plan_memory(SyntheticSource("2b4t"), kv_cache=0, sequences=64, chunk=1024)
+    plan = plan_memory(SyntheticSource("2b4t"), config, device.info, context=config.context, sequences=64, chunk=1024)
     assert plan.decode_scratch > 64 * 4 * config.vocab  # counted: logits of 64 rows alone are 33 MB
     share = free_share(device, plan.total)
     blocks = cache_blocks(options, config, device.info, 64, share)

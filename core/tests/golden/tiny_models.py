@@ -114,6 +114,9 @@ class TinySource:
         scales = np.full(shape, scale, np.float32)
         return TernaryWeight(rows, columns, pack(codes), scales, self.scale_kind, self.block)  # type: ignore[arg-type]
 
+    def scale_block(self, name: str) -> int:
+        return self.block
+
     def dense(self, name: str) -> DenseWeight:
         table = self.model.table(name)
         return DenseWeight("f32", *table.shape, table.view(np.uint8))

@@ -93,7 +93,8 @@ DEVICES = [pytest.param(info, id=f"{name}-{info.request}") for name, infos in MA
 def test_a_model_of_2b_and_its_cache_fit(info: DeviceInfo) -> None:
     device, source, options = Described(info), SyntheticSource("2b4t"), EngineOptions()
     chunk = widest_chunk(source.config, info, options.prefill_chunk, options.max_sequences)
-    plan = plan_memory(source, kv_cache=0, sequences=options.max_sequences, chunk=chunk)
+    context = options.context_of(source.config)
+    plan = plan_memory(source, source.config, info, context=context, sequences=options.max_sequences, chunk=chunk)
     blocks = cache_blocks(options, source.config, info, options.max_sequences, free_share(device, plan.total))
     cache = 2 * source.config.n_layers * blocks * block_bytes(source.config, options.kv_dtype)
     assert plan.total + cache <= device.free_memory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -13,7 +14,13 @@ from typing import Unpack
 from bitnet_hal.device import Device
 from bitnet_hal.discovery.opening import Opening
 from bitnet_hal.discovery.request import DeviceRequest
-from bitnet_hal.discovery.selection import BackendStartupSummary, open_device, open_next
+from bitnet_hal.discovery.selection import (
+    BackendStartupSummary,
+    open_device,
+    open_listed,
+    open_next,
+    other_gpus,
+)
 from bitnet_hal.environment import strict_mode
 from bitnet_hal.errors import DEVICE_FAILURES, GpuError, OutOfMemoryError, UsageError
 
@@ -23,6 +30,7 @@ from bitnet_core.api.model import Model
 from bitnet_core.api.options import LoadSettings
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.perplexity import token_losses
+from bitnet_core.engine.placement import split_layers
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout
 from bitnet_core.formats.open import open_model
@@ -32,6 +40,7 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import options_of
 from bitnet_core.options.loading import Layout, LoadOptions
+from bitnet_core.options.split import main_device, parse_split
 from bitnet_core.progress import Progress
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
 
@@ -69,6 +78,8 @@ def load(
     progress = given.pop("progress", None)
     engine = EngineOptions(**given)
     strict = strict_mode() if loading.strict is None else loading.strict
+    if device is None or isinstance(device, str):
+        device = main_device(engine.split, device)
     with (
         device if isinstance(device, Opening) else Opening(device, loading.fallback) as opening,
         ExitStack() as files_opened,
@@ -101,6 +112,8 @@ def _on_a_device(
         reading = pool.submit(load_tokenizer, source.tokenizer, prepared=False)
         try:
             placed = opening.result()
+            if options.split is not None:
+                return _split(source, reading, *placed, options, progress, draft)
             while True:
                 try:
                     return _placed(source, reading, *placed, options, progress, draft)
@@ -140,19 +153,57 @@ def _placed(
     options: EngineOptions,
     progress: Progress | None,
     draft: Draft | None,
+    before: Sequence[tuple[Device, int]] = (),
 ) -> Model:
-    """Load the model onto a device; closes the device if that fails."""
+    """Load the model onto a device, and onto those of `before`; closes `device` if that fails."""
     try:
         decide_layout(source, lambda _: _self_test(source, tokenizer.result(), device))
         if draft is None:
-            return Model(source, tokenizer, device, summary, options, progress)
+            return Model(source, tokenizer, device, summary, options, progress, before=before)
         draft.check(tokenizer.result, source.config)
         context = options.context_of(source.config)
         draft_model = partial(draft.load, device.info.request, context, options.max_sequences)
-        return Model(source, tokenizer, device, summary, options, progress, draft_model)
+        return Model(source, tokenizer, device, summary, options, progress, draft_model, before)
     except BaseException:
         with suppress(GpuError):  # report the first error
             device.close()
+        raise
+
+
+def _split(
+    source: ModelSource,
+    tokenizer: Future[Tokenizer],
+    device: Device,
+    summary: BackendStartupSummary,
+    options: EngineOptions,
+    progress: Progress | None,
+    draft: Draft | None,
+) -> Model:
+    """Load the model onto the devices of options.split, of which `device` gets the last layers; closes all if that
+    fails."""
+    devices = [device]
+    try:
+        parts = parse_split(options.split or "")
+        if parts:
+            counts = [layers for _, layers in parts]
+            if sum(counts) != source.config.n_layers:
+                raise UsageError(
+                    f"the split {options.split} has {sum(counts)} layers, and the model {source.config.n_layers}"
+                )
+            for request, _ in parts[:-1]:
+                devices.insert(-1, open_device(request, fallback=False)[0])
+        else:
+            for info in other_gpus(device.info):
+                devices.insert(-1, open_listed(info))
+            alone = len(devices) == 1
+            counts = [source.config.n_layers] if alone else split_layers(source, options, devices)
+        before = list(zip(devices[:-1], counts[:-1], strict=True))
+        log.info("layers: %s", ", ".join(f"{d.info.request} {n}" for d, n in zip(devices, counts, strict=True)))
+        return _placed(source, tokenizer, device, summary, options, progress, draft, before)
+    except BaseException:
+        for opened in devices:
+            with suppress(GpuError):  # report the first error
+                opened.close()
         raise
 
 

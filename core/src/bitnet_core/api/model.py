@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device
-from bitnet_hal.discovery.selection import BackendStartupSummary, open_next
+from bitnet_hal.discovery.selection import BackendStartupSummary, open_device, open_next
 from bitnet_hal.errors import GpuError, UsageError
 from bitnet_hal.rounding import ceil_div
 
@@ -51,6 +52,8 @@ from bitnet_core.structured import Grammars, grammar_of
 from bitnet_core.tokenizer import StreamDecoder, Tokenizer
 from bitnet_core.tokenizer.chat import ChatTemplate
 
+log = logging.getLogger(__name__)
+
 
 class Model:
     """A model on a device, and a context manager that closes it; afterwards every use of the device raises UsageError.
@@ -65,14 +68,26 @@ class Model:
         options: EngineOptions,
         progress: Progress | None = None,
         draft_model: Callable[[], Drafter] | None = None,
+        before: Sequence[tuple[Device, int]] = (),
     ) -> None:
+        """before: further devices, with the number of layers that each computes before those of `device`."""
         self.source = source
         self.summary = summary
         self.config = options.config_of(source.config)
         self.defaults = sampling_defaults(source)
         self._template: ChatTemplate | None = None
         self._grammars: Grammars | None = None
-        self._engine = Engine(source, device, options, reopen=self._reopen, progress=progress, draft_model=draft_model)
+        reopen = None if before else self._reopen
+        self._engine = Engine(
+            source,
+            device,
+            options,
+            before=before,
+            reopen=reopen,
+            helper=partial(_open_cpu, device),
+            progress=progress,
+            draft_model=draft_model,
+        )
         self.tokenizer = tokenizer.result() if isinstance(tokenizer, Future) else tokenizer
         self.others: OtherDevices | None = None  # devices that serve this model too, for a ReplicaSet
         self._closed = False
@@ -360,8 +375,8 @@ class Model:
         return perplexity(self.engine, ids, stride, progress)
 
     def stats(self) -> dict[str, Any]:
-        """Return statistics: kernel launches (also by device), memory of device and host, cache use, averages,
-        fallbacks, the share of launches on GPUs, error counts by class and the last 100 errors."""
+        """Return statistics: kernel launches (also by device), layers by device, memory of device and host, cache use,
+        averages, fallbacks, the share of launches on GPUs, error counts by class and the last 100 errors."""
         return stats_of(self.engine, self.summary)
 
     def close(self) -> None:
@@ -394,3 +409,10 @@ class Model:
             return None
         device, self.summary = moved
         return device
+
+
+def _open_cpu(beside: Device) -> Device:
+    """Open a CPU for the layers that a GPU has no memory for."""
+    device, _ = open_device("cpu", fallback=False)
+    log.info("%s computes layers for %s", device.info.request, beside.info.request)
+    return device

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from bitnet_core.options.embedding import EmbeddingType
-from bitnet_core.options.engine import AutoOnOff, Eviction, KvType, MemoryPoolConfig, Speculate
+from bitnet_core.options.engine import AutoOnOff, Eviction, KvType, MemoryPoolConfig, Offload, Speculate
 from bitnet_core.options.loading import Layout
 from bitnet_core.progress import Progress
 
@@ -37,6 +37,8 @@ class LoadSettings(TypedDict, total=False):
     lm_head_int8: AutoOnOff
     speculate: Speculate
     deterministic: bool
+    split: str | None
+    offload: Offload
     stream_interval: float
     pool: MemoryPoolConfig
     # <!-- end -->

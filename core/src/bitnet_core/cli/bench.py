@@ -22,6 +22,7 @@ from bitnet_core.cli.parameters import expanded
 from bitnet_core.options.engine import EngineOptions, Speculate
 from bitnet_core.options.fields import option
 from bitnet_core.options.loading import LoadOptions
+from bitnet_core.options.split import main_device
 from bitnet_core.units import size
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def bench(
     if model.model is not None and synthetic is not None:
         raise UsageError("--model and --synthetic exclude each other")
     engine = replace(engine, max_sequences=max(engine.max_sequences, wanted.sequences))
+    main_device(engine.split, model.device)  # refuses a list of devices beside a split
     if several := several_devices(model.device):
         if profile or wanted.acceptance:
             raise UsageError("--profile and --acceptance measure one device")
@@ -227,15 +229,20 @@ def _print(result: BenchResult, more: list[tuple[str, str]]) -> None:
             f"KV cache {size(result.kv_memory)}, "
             f"scratch {size(result.scratch_memory)}",
         ),
-        (
-            "read per token",
-            f"{result.bytes_per_token / 1e6:.1f} MB, {_used(result.bandwidth_fraction)} the measured "
-            f"{result.read_bandwidth / 1e9:.1f} GB/s",
-        ),
+        ("read per token", _read(result)),
     ]
+    if len(result.layers) > 1:
+        rows.insert(2, ("layers", ", ".join(f"{request} {count}" for request, count in result.layers.items())))
     for name, value in rows + more:
         table.add_row(cell(name, "bold"), cell(value))
     print_table(table)
+
+
+def _read(result: BenchResult) -> str:
+    read = f"{result.bytes_per_token / 1e6:.1f} MB"
+    if result.bandwidth_fraction is None:
+        return f"{read}, by all devices together"
+    return f"{read}, {_used(result.bandwidth_fraction)} the measured {result.read_bandwidth / 1e9:.1f} GB/s"
 
 
 def _used(fraction: float) -> str:

@@ -65,7 +65,8 @@ def _print(found: list[DeviceInfo], seconds: Mapping[str, float], *, verbose: bo
 
     if verbose:
         for info in found:
-            print_block(f"{info.request}  {info.name}", *_details(info, reason(info, seconds)))
+            lines = _details(info, reason(info, seconds)) + _routes(info, found)
+            print_block(f"{info.request}  {info.name}", *lines)
     else:
         from rich.table import Table
 
@@ -121,6 +122,17 @@ def _details(info: DeviceInfo, place: str) -> list[str]:
     for name, value in {**reported, **info.extra}.items():
         lines.append(f"{name.replace('_', ' ')}: {_plain(name, value)}")
     return lines
+
+
+def _routes(info: DeviceInfo, found: list[DeviceInfo]) -> list[str]:
+    """Return a line for each way of bytes to the other devices."""
+    from bitnet_hal import p2p
+
+    routes: dict[str, list[str]] = {}
+    for other in found:
+        if (route := p2p.probe(info, other)) != "none":
+            routes.setdefault(route, []).append(other.request)
+    return [f"to {', '.join(others)}: through {route}" for route, others in routes.items()]
 
 
 def _invariant_rows(info: DeviceInfo) -> str:

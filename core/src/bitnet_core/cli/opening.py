@@ -18,6 +18,7 @@ from bitnet_core.cli.start import uncollected
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import arguments_of
 from bitnet_core.options.loading import LoadOptions
+from bitnet_core.options.split import main_device
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
@@ -51,7 +52,8 @@ def _load(model: ModelOptions, loading: LoadOptions, engine: EngineOptions, synt
 
     use_threads(model.threads)
     source = _source(model.model, synthetic)
-    with Opening(resolve_request(model.device), loading.fallback) as opening:
+    request = resolve_request(main_device(engine.split, model.device))
+    with Opening(request, loading.fallback) as opening:
         with EndedByInterrupt():
             from bitnet_core.api import load  # takes about as long as the driver needs to start
 
@@ -110,6 +112,9 @@ def _introduce(model: Model) -> None:
             say(f"warning: {finding.message} [{finding.code}]", "yellow")
     info, path = model.device.info, model.summary.compute_path
     note(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
+    layers = model.engine.layers_by_device
+    if len(layers) > 1:
+        note("layers: " + ", ".join(f"{request} {count}" for request, count in layers.items()))
 
 
 def _source(model: str | None, synthetic: str | None) -> str | Path | ModelSource | None:

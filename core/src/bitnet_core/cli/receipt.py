@@ -31,6 +31,9 @@ def verify(
         f"{file} verifies: {model['name']} on {device['backend']}:{device['index']} ({device['name']}), "
         f"path {receipt['compute_path']}, {receipt['tokens']['generated']} tokens, {receipt['time']}\n"
     )
+    layers = receipt.get("layers", {})
+    if len(layers) > 1:
+        say("layers: " + ", ".join(f"{name} {count}" for name, count in layers.items()))
     lacks = [] if "fallback" in receipt["startup"] else ["whether fallback was allowed"]
     if "speculation" not in receipt:
         lacks.append("draft tokens")

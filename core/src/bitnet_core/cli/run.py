@@ -259,6 +259,7 @@ def _write_receipt(path: Path, force: bool, model: Model, result: Generation, as
     receipt = make_receipt(
         model={"name": model.name, "sha256": model.source.sha256(), "format": model.source.format},
         summary=model.summary,
+        layers=stats["layers_by_device"],
         kernels=stats["kernel_launches_by_device"],
         moved_bytes_per_token=stats["moved_bytes_per_token"],
         prompt_tokens=result.prompt_tokens,

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bitnet_hal.device import Device, DeviceInfo, TransferMode
+from bitnet_hal.device import Device, DeviceInfo
 from bitnet_hal.discovery.selection import open_listed
-from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.errors import BitnetError, GpuError
 
-from bitnet_core.engine.capacity import cache_blocks, concurrency, free_share, widest_chunk
-from bitnet_core.engine.kv_cache.cache import cache_bytes
-from bitnet_core.engine.speculation.choice import verify_rows
+from bitnet_core.engine.fit import Fit, predict
+from bitnet_core.engine.placement import offloaded_layers
 from bitnet_core.model.source import Finding, ModelSource
 from bitnet_core.options.engine import EngineOptions
-from bitnet_core.plan.memory import plan_memory
+from bitnet_core.plan.weight_sizes import layer_bytes
+from bitnet_core.units import size
 
 _GIB = 2**30
 
 
 def fit_findings(source: ModelSource, present: Sequence[DeviceInfo]) -> list[Finding]:
-    """Return for each device the bytes that the model takes with default options, and whether they are free."""
+    """Return for each device the bytes that the model takes with default options, and whether it loads."""
     findings = []
     for info in present:
         try:
@@ -34,29 +34,37 @@ def fit_findings(source: ModelSource, present: Sequence[DeviceInfo]) -> list[Fin
 
 
 def _fit(source: ModelSource, device: Device) -> Finding:
-    """Compare the model's size with a device's free memory.
+    """Compare the model's memory with a device's free memory.
 
-    A device that works in host memory uses the weights of the mapped file, so they count little.
+    Weights that a device reads from host memory are pages of the mapped file: the system can drop them.
     """
-    info, options = device.info, EngineOptions()
-    config = options.config_of(source.config)
-    chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
-    room = concurrency(options, source, device, options.max_sequences, chunk)
-    rows = verify_rows(options, config, info, room.requests, chunk)
-    plan = plan_memory(source, kv_cache=0, sequences=room.requests, chunk=chunk, verify_rows=rows)
+    request = device.info.request
     try:
-        blocks = cache_blocks(options, config, info, room.requests, free_share(device, plan.total), room.more_states)
-    except UsageError as error:
-        return Finding("warning", "model-fits", f"{info.request}: no, {error}")
-    cache = cache_bytes(config, options.kv_dtype, blocks, room.requests + room.more_states)
-    free = device.free_memory()
-    free = info.total_memory if free < 0 else free
-    need = plan.total + cache - (plan.weights if info.transfer is TransferMode.UNIFIED else 0)
-    parts = {"weights": plan.weights, "cache": cache, "scratch": plan.total - plan.weights}
+        fit = predict(source, device, EngineOptions())
+    except GpuError:
+        raise
+    except BitnetError as error:
+        return Finding("warning", "model-fits", f"{request}: no, {error}")
+    plan = fit.wanted
+    parts = {"weights": plan.weights + plan.wrapped, "cache": plan.kv_cache, "scratch": plan.scratch}
     text = ", ".join(f"{name} {nbytes / _GIB:.2f}" for name, nbytes in parts.items())
-    text += f" GiB; {free / _GIB:.2f} GiB are free"
-    if need <= free or not free:
-        return Finding("info", "model-fits", f"{info.request}: yes, {text}")
-    smaller = need - cache <= free
-    advice = "with a smaller cache (--context, --kv-cache-type int8)" if smaller else "not even without a cache"
-    return Finding("info" if smaller else "warning", "model-fits", f"{info.request}: {advice}, {text}")
+    text += " GiB; free memory is not known" if fit.free < 0 else f" GiB; {fit.free / _GIB:.2f} GiB are free"
+    if fit.fits:
+        return Finding("info", "model-fits", f"{request}: yes, {text}")
+    least = f"{fit.least.loaded / _GIB:.2f} GiB"
+    if fit.loads:
+        smaller = f"yes, with a smaller cache or fewer requests (--context, --max-sequences), from {least} on"
+        return Finding("info", "model-fits", f"{request}: {smaller}; by default {text}")
+    if layers := _offloaded(source, device, fit):
+        of = source.config.n_layers
+        read = size(layer_bytes(source.config.part(0, layers)))
+        partly = f"yes, with {layers} of {of} layers on the CPU (--offload), which reads {read} for each step"
+        partly += f"; the whole model needs {least}"
+        return Finding("info", "model-fits", f"{request}: {partly}; by default {text}")
+    return Finding("warning", "model-fits", f"{request}: no, it takes {least} at least; by default {text}")
+
+
+def _offloaded(source: ModelSource, device: Device, fit: Fit) -> int:
+    """Return the number of layers that the CPU computes for a device on which the model does not load; 0 if even one
+    layer and the head are too much for it."""
+    return offloaded_layers(source, EngineOptions(), device) if fit.loads_partly else 0

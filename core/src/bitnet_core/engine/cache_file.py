@@ -14,16 +14,15 @@ import json
 import stat
 import struct
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
 
-from bitnet_hal.device import View
+from bitnet_hal.device import Device, View
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.output import new_file
 
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.kv_cache.cache import block_bytes
+from bitnet_core.engine.kv_cache.cache import KVCache, block_bytes
 from bitnet_core.errors import ModelError
 
 MAGIC = b"BITNETKV1\n"
@@ -70,24 +69,39 @@ def _parts(
     yield head
     for digest, block in blocks:
         yield digest
-        yield from map(partial(_read, engine), _views(engine, block))
+        yield from map(_read, _views(engine, block))
     for digest, row in states:
         yield digest
-        yield from map(partial(_read, engine), engine.cache().states_of(row))
+        yield from map(_read, _states(engine, row))
 
 
-def _read(engine: Engine, view: View) -> bytes:
+def _read(placed: tuple[Device, View]) -> bytes:
+    device, view = placed
     data = bytearray(view.nbytes)
-    engine.device.download(view, memoryview(data))
+    device.download(view, memoryview(data))
     return bytes(data)
 
 
-def _views(engine: Engine, block: int) -> Iterator[View]:
-    """Yield the views of one block: keys of every layer, then values."""
+def _views(engine: Engine, block: int) -> Iterator[tuple[Device, View]]:
+    """Yield the views of one block with their devices: keys of every layer, then values."""
     size = block_bytes(engine.config, engine.options.kv_dtype)
-    cache = engine.cache()
-    for buffer in (*cache.keys, *cache.values):
-        yield buffer.part(block * size, size)
+    caches = _caches(engine)
+    for cache in caches:
+        yield from ((cache.device, buffer.part(block * size, size)) for buffer in cache.keys)
+    for cache in caches:
+        yield from ((cache.device, buffer.part(block * size, size)) for buffer in cache.values)
+
+
+def _states(engine: Engine, row: int) -> Iterator[tuple[Device, View]]:
+    """Yield the views of the states in one row with their devices."""
+    for cache in _caches(engine):
+        yield from ((cache.device, view) for view in cache.states_of(row))
+
+
+def _caches(engine: Engine) -> tuple[KVCache, ...]:
+    """Return the caches of all devices in the order of the layers."""
+    last = engine.cache()
+    return (*last.others, last)
 
 
 def _size(engine: Engine) -> int:
@@ -153,8 +167,8 @@ def _take(engine: Engine, file: BinaryIO, count: int) -> int:
         if block is None:
             file.seek(_size(engine), 1)
             continue
-        for view in _views(engine, block):
-            engine.device.upload(view, memoryview(file.read(view.nbytes)))
+        for device, view in _views(engine, block):
+            device.upload(view, memoryview(file.read(view.nbytes)))
         engine.block_pool.register(block, digest)
         engine.block_pool.release([block])
         taken += 1
@@ -168,6 +182,6 @@ def _take_states(engine: Engine, file: BinaryIO, count: int) -> None:
         if row is None:
             file.seek(engine.config.state_bytes, 1)
             continue
-        for view in engine.cache().states_of(row):
-            engine.device.upload(view, memoryview(file.read(view.nbytes)))
+        for device, view in _states(engine, row):
+            device.upload(view, memoryview(file.read(view.nbytes)))
         engine.state_checkpoints.register(digest, row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bitnet_hal.device import Device, DeviceInfo, DeviceType
@@ -56,31 +57,60 @@ class Concurrency(NamedTuple):
         return self.checkpoints + self.spares
 
 
-def concurrency(options: EngineOptions, source: ModelSource, device: Device, sequences: int, chunk: int) -> Concurrency:
+def concurrency(
+    options: EngineOptions,
+    source: ModelSource,
+    device: Device,
+    sequences: int,
+    chunk: int,
+    part: ModelConfig | None = None,
+) -> Concurrency:
     """Return how many requests run concurrently, from 1 to `sequences`, and the states of delta nets beside theirs.
 
     These states take at most half of the cache's memory, and fit the device's largest buffer. A request counts as three
     of them, its own and two checkpoints, or as four with speculation; there are at most _MORE_CHECKPOINTS more
-    checkpoints than requests and at most _MOST_SPARES spares. Raises UsageError if the device cannot bind one state.
+    checkpoints than requests and at most _MOST_SPARES spares. part: the layers on this device, if others have the rest,
+    without speculation. Raises UsageError if the device cannot bind one state.
     """
-    config = options.config_of(source.config)
+    whole = options.config_of(source.config)
+    config = part or whole
     if config.delta is None:
         return Concurrency(sequences)
-    rows = verify_rows(options, config, device.info, sequences, chunk)
-    head = config.prediction_head
-    taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk, verify_rows=rows, prediction=head).total
+    if not config.state_bytes:  # a part without delta nets
+        return Concurrency(sequences, sequences + _MORE_CHECKPOINTS)
+    rows = verify_rows(options, config, device.info, sequences, chunk) if config.n_layers == whole.n_layers else 0
+    context = options.context_of(config)
+    sizes = {"context": context, "sequences": sequences, "chunk": chunk, "verify_rows": rows}
+    taken = plan_memory(source, config, device.info, **sizes).total
     budget = free_share(device, taken) if options.kv_cache_bytes is None else options.kv_cache_bytes
     largest = 4 * max(config.delta.state_sizes)
     if any(limit < largest for limit in _limits(device.info)):
         raise UsageError(
             f"a delta net's state of one request takes {largest:,} bytes, more than {device.info.request} can bind"
         )
-    fit = min([budget // 2 // config.state_bytes, *(limit // largest for limit in _limits(device.info))])
+    state_bytes = config.state_bytes if options.kv_cache_bytes is None else whole.state_bytes
+    fit = min([budget // 2 // state_bytes, *(limit // largest for limit in _limits(device.info))])
     requests = min(sequences, max(fit // (4 if rows else 3), 1))
     if requests < sequences:
-        log.info("states of delta nets take %d bytes a request: %d concurrent requests", config.state_bytes, requests)
+        log.info("states of delta nets take %d bytes a request: %d concurrent requests", state_bytes, requests)
     spares = max(0, min(fit - requests, requests, _MOST_SPARES)) if rows else 0
     return Concurrency(requests, min(max(fit - requests - spares, 0), requests + _MORE_CHECKPOINTS), spares)
+
+
+def shared_concurrency(
+    options: EngineOptions, source: ModelSource, placed: Sequence[tuple[Device, int]], sequences: int, chunk: int
+) -> Concurrency:
+    """Return the numbers for which every device has memory. placed: the devices with their numbers of layers, in the
+    order of the layers."""
+    config = options.config_of(source.config)
+    fits: list[Concurrency] = []
+    first = 0
+    for device, layers in placed:
+        fits.append(concurrency(options, source, device, sequences, chunk, config.part(first, layers)))
+        first += layers
+    requests = min(fit.requests for fit in fits)
+    checkpoints = min(*(fit.checkpoints for fit in fits), requests + _MORE_CHECKPOINTS)
+    return Concurrency(requests, checkpoints, min(fit.spares for fit in fits))
 
 
 def cache_blocks(
@@ -95,9 +125,10 @@ def cache_blocks(
     states = cache_bytes(config, options.kv_dtype, 0, sequences + more_states)
     need = cache_bytes(config, options.kv_dtype, 1, 0)
     budget = max(share, _MIN_BLOCKS * need + states) if options.kv_cache_bytes is None else options.kv_cache_bytes
+    most = sequences * ceil_div(options.context_of(config), KV_BLOCK)
     blocks = min(
-        max(0, budget - states) // need,
-        sequences * ceil_div(options.context_of(config), KV_BLOCK),
+        max(0, budget - states) // need if need else most,  # a device may have delta nets only
+        most,
         *(limit // size for limit in _limits(info)),
     )
     if not blocks:
@@ -114,7 +145,8 @@ def free_share(device: Device, taken: int) -> int:
     """
     info, free = device.info, device.free_memory()
     if info.type is DeviceType.GPU:
-        return max(0, (info.total_memory if free < 0 else free) - taken) // 2 or _MAX_SHARED
+        known = info.total_memory if free < 0 else free
+        return max(0, known - taken) // 2 if known else _MAX_SHARED
     return _MAX_SHARED if free < 0 else min(_MAX_SHARED, free // 4)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.run.request_groups import RequestGroups
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.model.config import PoolingMode
 
@@ -51,7 +52,9 @@ def groups(texts: Sequence[Sequence[int]], chunk: int) -> Iterator[slice]:
             first, rows = number + 1, 0
 
 
-def pooled(runner: Runner, scheduler: Scheduler, texts: Sequence[Sequence[int]], mode: PoolingMode) -> Rows:
+def pooled(
+    runner: Runner | RequestGroups, scheduler: Scheduler, texts: Sequence[Sequence[int]], mode: PoolingMode
+) -> Rows:
     """Return f32[texts, H]: of each text its last or first hidden row, or the mean of all."""
     out = np.zeros((len(texts), runner.weights.config.hidden), np.float32)
     with closing(_steps(scheduler, texts)) as steps:  # an error returns blocks before the cache is made anew
@@ -84,7 +87,7 @@ def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[li
                 yield parts
 
 
-def _add_step(runner: Runner, chunk: int, parts: Sequence[_Part], mode: PoolingMode, out: Rows) -> None:
+def _add_step(runner: Runner | RequestGroups, chunk: int, parts: Sequence[_Part], mode: PoolingMode, out: Rows) -> None:
     """Compute a step, and add the rows that the pooling takes to those of their texts."""
     wanted: list[int] = []
     owners: list[int] = []

@@ -20,15 +20,18 @@ from bitnet_hal.launcher import RecordedLaunches
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
 
-from bitnet_core.engine.capacity import concurrency, widest_chunk
+from bitnet_core.engine.capacity import shared_concurrency, widest_chunk
 from bitnet_core.engine.embedding import groups, pooled
+from bitnet_core.engine.fit import FEWEST_BLOCKS
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
+from bitnet_core.engine.offload import Offload
 from bitnet_core.engine.recovery import OomRecovery
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.run.request_groups import RequestGroups
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.sampler import Sampler
 from bitnet_core.engine.schedule.results import RequestOutput
@@ -42,7 +45,7 @@ from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.kernels import invariant_rows
-from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
+from bitnet_core.plan.memory import DeviceMemoryPlan
 from bitnet_core.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -52,9 +55,6 @@ T = TypeVar("T")
 _SURE_TOKENS = 512
 """When memory is short, the cache keeps room for this many more tokens of every request; longer answers may end
 early."""
-
-_FEWEST_BLOCKS = 8
-"""Lower limit when the cache is shrunk, unless the context is shorter."""
 
 Reopen = Callable[[GpuError], Device | None]
 """Opens the next device in rank after one of DEVICE_FAILURES; returns None if there is none."""
@@ -70,8 +70,9 @@ def _integers(name: str, numbers: Iterable[int]) -> list[int]:
 
 
 class Engine:
-    """A model on a device, which the engine owns. The source must stay open as long as the engine, because weights may
-    view its file.
+    """A model on a device, which the engine owns, or on several: `before` are further devices, with the number of
+    layers that each computes before those of `device`. helper: opens a CPU for layers that are offloaded. The source
+    must stay open as long as the engine, because weights may view its file.
 
     Threads may share an engine: every method that computes takes `lock`, and so must a caller who inspects a request
     before a step. draft_model: loads the draft model, which the engine then owns.
@@ -83,7 +84,9 @@ class Engine:
         device: Device,
         options: EngineOptions | None = None,
         *,
+        before: Sequence[tuple[Device, int]] = (),
         reopen: Reopen | None = None,
+        helper: Callable[[], Device] | None = None,
         progress: Progress | None = None,
         draft_model: Callable[[], Drafter] | None = None,
     ) -> None:
@@ -91,6 +94,7 @@ class Engine:
         self.options = options or EngineOptions()
         self.config = self.options.config_of(source.config)
         self._reopen = reopen
+        self._helper = helper
         self._progress = progress
         self.context = self.options.context_of(self.config)
         self.sequences = self.options.max_sequences
@@ -103,11 +107,16 @@ class Engine:
         self._freed = False
         self._away = False
         self.speculation = Speculation(self.options, self.config, draft_model)
-        self._use(device)
-        self.speculation.check(device.info)
-        self._guarded(self._ready)
-        self.speculation.load(lambda: self.worker.runner())
-        self._speculate()
+        self._offload = Offload(source, self.options, helper)
+        try:
+            self._use(device, before)
+            self.speculation.check(device.info)
+            self._guarded(self._ready)
+            self.speculation.load(self.runner)
+            self._speculate()
+        except BaseException:
+            self._offload.close()
+            raise
 
     @property
     def device(self) -> Device:
@@ -132,8 +141,15 @@ class Engine:
     @property
     def kernel_launches_by_device(self) -> dict[str, Counter[str]]:
         """kernel_launches of each device, by device request (such as "cuda:0")."""
-        here = self.device.info.request
-        return {**self._counts, here: self._counts.get(here, Counter()) + self.worker.launcher.counts}
+        counts = dict(self._counts)
+        for request, launches in self.worker.launches.items():
+            counts[request] = counts.get(request, Counter()) + launches
+        return counts
+
+    @property
+    def layers_by_device(self) -> dict[str, int]:
+        """Number of layers on each device in use, by device request, in the order of the layers."""
+        return {part.device.info.request: part.config.n_layers for part in self.worker.parts}
 
     @property
     def max_model_len(self) -> int:
@@ -278,7 +294,7 @@ class Engine:
     @property
     def moved_bytes(self) -> int:
         """Bytes copied between host and devices by steps: step buffers, block tables, tokens and logits."""
-        return self._moved + self.worker.pool.moved_bytes
+        return self._moved + self.worker.moved_bytes
 
     def averages(self) -> dict[str, float]:
         """Return the seconds of all steps with and without prompts, the seconds per decoded token, and the bytes copied
@@ -307,23 +323,26 @@ class Engine:
         }
 
     def memory_plan(self) -> DeviceMemoryPlan:
-        """Return the device memory that the engine needs with its present settings."""
-        return plan_memory(
-            self.source,
-            kv_cache=self.worker.cache_bytes,
-            sequences=self.sequences,
-            chunk=self.scheduler.chunk,
-            verify_rows=self.worker.verify_rows,
-            prediction=self.config.prediction_head,
-        )
+        """Return the memory that the engine needs on its device with its present settings."""
+        return self.memory_plans()[self.device.info.request]
+
+    def memory_plans(self) -> dict[str, DeviceMemoryPlan]:
+        """Return the memory that the engine needs on each of its devices, by device request."""
+        return {part.device.info.request: self.worker.plan(part) for part in self.worker.parts}
 
     def cache(self) -> KVCache:
         """Return the KV cache on the device in use; the caller must hold `lock`."""
         return self._ready().cache
 
     def runner(self) -> Runner:
-        """Return the runner on the device in use; the caller must hold `lock`, or be the only user of the engine."""
-        return self._ready()
+        """Return the runner of a model on one device; the caller must hold `lock`, or be the only user of the engine.
+
+        Raises UsageError if the layers are on several devices.
+        """
+        runner = self._ready()
+        if not isinstance(runner, Runner):
+            raise UsageError("draft tokens are verified on one device, and the layers are on several")
+        return runner
 
     def cached_blocks(self) -> list[tuple[bytes, int]]:
         """Return hash and number of every full block of the cache; the caller must hold `lock`."""
@@ -351,23 +370,36 @@ class Engine:
         with self.lock:
             self.speculation.close()
             self.free()
-            self.device.close()
+            self.worker.close_devices()
 
-    def _use(self, device: Device) -> None:
-        self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
-        room = concurrency(self.options, self.source, device, self.sequences, self.scheduler.chunk)
+    def _use(self, device: Device, before: Sequence[tuple[Device, int]] = ()) -> None:
+        """Place the layers on a device, and those of `before`, or offloaded ones, on others."""
+        self._place(device, before or self._offload.first(device))
+
+    def _place(self, device: Device, before: Sequence[tuple[Device, int]]) -> None:
+        last = self.config.n_layers - sum(layers for _, layers in before)
+        placed = [*before, (device, last)]
+        if min(layers for _, layers in placed) < 1:
+            raise UsageError(f"each device needs a layer: the model has {self.config.n_layers}")
+        chunk = self.scheduler.chunk
+        self.scheduler.chunk = min(widest_chunk(self.config, used.info, chunk, self.sequences) for used, _ in placed)
+        room = shared_concurrency(self.options, self.source, placed, self.sequences, self.scheduler.chunk)
         self.sequences = room.requests
         self.speculation.spares = room.spares
+        self.speculation.devices = len(placed)
         self.scheduler.speculative.use(None, 0)
-        self.worker = Worker(self.source, device, self.options, self.scheduler, room)
+        self.worker = Worker(self.source, placed, self.options, self.scheduler, room)
 
     def _limit_rows(self) -> None:
-        """Limit steps to the rows that the device keeps batch-invariant."""
-        info = self.device.info
-        rows = invariant_rows(self.config, info, group_scales=self.weights.has_group_scales)
-        self.worker.launcher.tuned_rows = 0 if rows == ANY_ROWS else rows
+        """Limit steps to the rows that the devices keep batch-invariant."""
+        rows = ANY_ROWS
+        for part in self.worker.parts:
+            group_scales = part.weights.has_group_scales
+            own = invariant_rows(self.config, part.device.info, group_scales=group_scales)
+            part.launcher.tuned_rows = 0 if own == ANY_ROWS else own
+            rows = min(rows, own)
         if rows < self.scheduler.chunk:
-            log.info("deterministic: steps of at most %d rows on %s", rows, info.request)
+            log.info("deterministic: steps of at most %d rows on %s", rows, self.device.info.request)
             self.scheduler.chunk = rows
             self.sequences = min(self.sequences, rows)
             self.worker.sequences = self.sequences
@@ -379,7 +411,7 @@ class Engine:
         self.worker.verify_rows = rows
         self.scheduler.speculative.use(self.speculation.drafter if rows else None, rows)
 
-    def _ready(self) -> Runner:
+    def _ready(self) -> Runner | RequestGroups:
         """Return the runner; creates it and loads the weights if needed."""
         if self._freed:
             raise closed()
@@ -420,8 +452,10 @@ class Engine:
                 return action()
             except OutOfMemoryError as exc:
                 self.scheduler.errors.add(exc)
-                if not self.worker.loaded:  # nothing can be freed yet
-                    raise
+                if not self.worker.loaded:  # nothing else can be freed yet
+                    if not self.offload_more():
+                        raise
+                    continue
                 recovery = recovery or OomRecovery(self)
                 recovery.recover(exc)
             except DEVICE_FAILURES as exc:
@@ -482,7 +516,7 @@ class Engine:
         self.scheduler.detach()
         self.worker.abandon()
         try:
-            self.device.close()
+            self.worker.close_devices()
         except GpuError as exc:
             log.debug("closing the device: %s", exc)
 
@@ -499,7 +533,7 @@ class Engine:
             ceil_div(min(s.prompt_tokens + s.max_tokens, len(s.tokens) + _SURE_TOKENS, self.context), KV_BLOCK)
             for s in (*self.scheduler.running, *self.scheduler.waiting)
         ]
-        floor = max(min(_FEWEST_BLOCKS, ceil_div(self.context, KV_BLOCK)), *per_sequence, 0)
+        floor = max(min(FEWEST_BLOCKS, ceil_div(self.context, KV_BLOCK)), *per_sequence, 0)
         blocks = max(self.worker.blocks // 2, floor)
         if blocks >= self.worker.blocks:
             return False
@@ -526,4 +560,14 @@ class Engine:
         self.worker.sequences = self.sequences
         self.worker.checkpoints = self.worker.checkpoints // 2
         self.worker.spares = min(self.worker.spares, self.sequences)
+        return True
+
+    def offload_more(self) -> bool:
+        """Move some more layers from a GPU to the CPU; False if the options or the device do not allow it."""
+        before = self._offload.more(self.worker.parts)
+        if not before:
+            return False
+        device = self.device
+        self.worker.free()
+        self._place(device, before)
         return True

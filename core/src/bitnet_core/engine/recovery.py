@@ -22,6 +22,8 @@ class Shrinkable(Protocol):
 
     def fewer_sequences(self) -> bool: ...
 
+    def offload_more(self) -> bool: ...
+
 
 class OomRecovery:
     """Recovery of one retried action: each step is repeated until it frees nothing more, then the next one is tried."""
@@ -32,6 +34,7 @@ class OomRecovery:
             ("evicted reusable prefixes and shrank the cache", target.shrink_cache, True),
             ("halved the prefill chunk", target.halve_chunk, True),
             ("halved the number of concurrent requests", target.fewer_sequences, True),
+            ("moved layers to the CPU", target.offload_more, True),
         ]
         self._at = 0
         self._logged: set[int] = set()

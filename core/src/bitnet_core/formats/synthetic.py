@@ -269,6 +269,10 @@ class SyntheticSource:
         scales = scale * np.resize(_random_factors(), (rows, width // BLOCK))
         return TernaryWeight(rows, columns, codes, scales, "block", BLOCK)
 
+    def scale_block(self, name: str) -> int:
+        """Return the columns that share a scale, the same in every matrix."""
+        return BLOCK if self.config.activation_group_size else 0
+
     def dense(self, name: str) -> DenseWeight:
         """Return the embedding or a dense matrix of a delta net: normal values with standard deviation 0.02."""
         rows, columns = (self._tables | self._floats).get(name, (0, 0))

@@ -16,11 +16,10 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.engine import Engine
-from bitnet_core.formats.names import matrices
 from bitnet_core.measure.bandwidth import read_bandwidth
 from bitnet_core.measure.host_memory import host_memory
 from bitnet_core.model.config import ModelConfig
-from bitnet_core.model.weights import padded
+from bitnet_core.plan.weight_sizes import layer_bytes
 from bitnet_core.progress import Progress
 
 if TYPE_CHECKING:
@@ -55,12 +54,14 @@ class BenchResult:
     kv_memory: int
     scratch_memory: int
     bytes_per_token: int  # read to decode one token: weights, head, and the cache at the mean position
-    read_bandwidth: float  # bytes per second, measured in the same run
+    read_bandwidth: float  # of the device, in bytes per second, measured in the same run
+    layers: dict[str, int]  # by device
 
     @property
-    def bandwidth_fraction(self) -> float:
-        """Share of the read bandwidth that decoding uses; 1 is the limit of the hardware."""
-        return self.decode_speed * self.bytes_per_token / self.read_bandwidth
+    def bandwidth_fraction(self) -> float | None:
+        """Share of the read bandwidth that decoding uses; 1 is the limit of the hardware. None if several devices have
+        layers."""
+        return self.decode_speed * self.bytes_per_token / self.read_bandwidth if len(self.layers) == 1 else None
 
     def document(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
@@ -100,7 +101,7 @@ def measure(
     speeds = [run.decoded / run.decode_seconds for run in runs]
     middle = prompt_tokens + max_tokens // 2
     memory = engine.memory()
-    plan = engine.memory_plan()
+    plans = engine.memory_plans().values()
     host = host_memory()
     return BenchResult(
         model=model.name,
@@ -120,12 +121,13 @@ def measure(
         host_total=int(host["total_bytes"]),
         weight_memory=int(memory["weights_bytes"]),
         wrapped_memory=int(memory["wrapped_weights_bytes"]),
-        kv_memory=plan.kv_cache,
-        scratch_memory=plan.decode_scratch + plan.prefill_scratch,
+        kv_memory=sum(plan.kv_cache for plan in plans),
+        scratch_memory=sum(plan.scratch for plan in plans),
         bytes_per_token=bytes_per_token(
             model.config, engine.weights.head_bytes, engine.options.kv_dtype, middle, sequences
         ),
         read_bandwidth=read_bandwidth(model.device, progress),
+        layers=engine.layers_by_device,
     )
 
 
@@ -198,9 +200,6 @@ def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, positio
     of delta nets, and 1 / sequences of every ternary matrix and the head; of experts, as many as these sequences use at
     most."""
     share = min(1.0, config.experts.used * sequences / config.experts.count) if config.experts else 1.0
-    layers = sum(
-        int(rows * padded(columns) // 4 * (share if name.endswith("_exps") else 1.0))
-        for name, (rows, columns) in matrices(config).items()
-    )
+    layers = layer_bytes(config, share)
     kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
     return config.attention_layers * kv + config.state_bytes + (layers + head_bytes) // sequences

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 Activation = Literal["relu2", "silu"]
 RopeScaling = Literal["none", "linear", "yarn", "llama3", "longrope"]
@@ -153,9 +153,19 @@ class ModelConfig:
         """Pairs of a head that have a frequency."""
         return (self.rope_dim or self.head_dim) // 2
 
+    @property
+    def layers_before(self) -> int:
+        """The number of layers that run before these, on other devices."""
+        return 0
+
+    @property
+    def layers_after(self) -> int:
+        """The number of layers that run after these, on other devices."""
+        return 0
+
     def is_delta(self, layer: int) -> bool:
         """Return whether a layer is a delta net."""
-        return self.delta is not None and (layer + 1) % self.delta.interval != 0
+        return self.delta is not None and (self.layers_before + layer + 1) % self.delta.interval != 0
 
     @property
     def attention_layers(self) -> int:
@@ -197,3 +207,33 @@ class ModelConfig:
             "attn_output": (self.hidden, self.q_width),
         }
         return attention | ({"attn_gate": (self.q_width, self.hidden)} if self.delta else {})
+
+    def part(self, first: int, count: int) -> ModelConfig:
+        """Return the configuration of `count` layers from `first` on, for one of several devices, of which none has a
+        prediction head."""
+        if count == self.n_layers:
+            return self
+        values = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
+        own: dict[str, Any] = {"n_layers": count, "prediction_head": False}
+        if self.windows:
+            own["windows"] = Windows(self.windows.size, self.windows.layers[first : first + count])
+        return PartConfig(**values | own, before=first, after=self.n_layers - first - count)
+
+
+@dataclass(frozen=True, slots=True)
+class PartConfig(ModelConfig):
+    """The configuration of contiguous layers of a model. The embedding is with the first layer, the head with the
+    last. before, after: the numbers of layers on other devices."""
+
+    before: int = 0
+    after: int = 0
+
+    @property
+    def layers_before(self) -> int:
+        """The number of layers that run before these, on other devices."""
+        return self.before
+
+    @property
+    def layers_after(self) -> int:
+        """The number of layers that run after these, on other devices."""
+        return self.after

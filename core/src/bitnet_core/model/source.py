@@ -68,6 +68,10 @@ class ModelSource(Protocol):
     def ternary(self, name: str) -> TernaryWeight:
         """Return a linear layer, such as "blk.0.attn_q". Raises ModelError if it is absent."""
 
+    def scale_block(self, name: str) -> int:
+        """Return the columns that share a scale in a linear layer, 0 if a row has one; some rows of the matrix are
+        read, and show what `ternary` returns unless the others differ from them."""
+
     def dense(self, name: str) -> DenseWeight:
         """Return "token_embd" or "output"."""
 

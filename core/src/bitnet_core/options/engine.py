@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from bitnet_hal.errors import UsageError
 
 from bitnet_core.options.fields import CACHE, DEVICE, MODEL, check_options, option
+from bitnet_core.options.split import parse_split
 
 if TYPE_CHECKING:
     from bitnet_core.model.config import ModelConfig
@@ -17,6 +18,7 @@ AutoOnOff = Literal["auto", "on", "off"]
 Eviction = Literal["lru", "fifo", "lfu"]
 KvType = Literal["f16", "f32", "int8"]
 Speculate = Literal["off", "auto", "lookup", "mtp", "draft"]
+Offload = int | Literal["auto", "none"]
 
 DEFAULT_CONTEXT = 1 << 17
 """Longest context in tokens that is taken from a model file alone; a longer one has to be asked for."""
@@ -34,6 +36,15 @@ def nbytes(text: str) -> int:
     if match is None or not float(match[1]):
         raise UsageError(f"'{text[:40]}' is not a valid size: use a number with K, M, G or T, as in 800M or 4G")
     return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
+
+
+def offload(text: str) -> Offload:
+    """Return the value of `offload` from the command line's text. Raises UsageError for another text."""
+    if text in ("auto", "none"):
+        return text  # type: ignore[return-value]  # mypy does not narrow a text to a Literal
+    if re.fullmatch(r"\d{1,4}", text, re.ASCII):
+        return int(text)
+    raise UsageError(f"'{text[:40]}' is not a number of layers, auto or none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,21 @@ class EngineOptions:
         help="Make every text independent of the requests beside it, on any device: no fused kernels, and steps of no "
         "more rows than the device keeps batch-invariant (`bitnet devices -v`), which may be slower.",
     )
+    split: str | None = option(
+        None,
+        metavar="auto|DEVICE:N,...",
+        group=DEVICE,
+        help="Place the layers on several devices: with auto on all GPUs, by memory and measured speed, or on devices "
+        "with their numbers of layers, as in cuda:0:20,vulkan:1:10.",
+    )
+    offload: Offload = option(
+        "auto",
+        metavar="auto|N|none",
+        parse=offload,
+        group=DEVICE,
+        help="Number of layers, from the first on, that the CPU computes for a GPU: with auto those for which a GPU "
+        "lacks memory. Default: auto.",
+    )
     stream_interval: float = option(
         0.1, above=0, flags=(), help="Seconds of greedy decoding, about, between two chunks of a stream."
     )
@@ -109,6 +135,12 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if isinstance(self.offload, int) and self.offload < 0:
+            raise UsageError(f"offload must be a number of layers, auto or none, not {self.offload}")
+        if self.split is not None:
+            parse_split(self.split)
+            if self.offload not in ("auto", "none", 0):
+                raise UsageError("split and offload exclude each other: name the cpu in the split")
 
     def config_of(self, config: ModelConfig) -> ModelConfig:
         """Return the configuration with activation_group_size, and without a prediction head that is not used. Raises

@@ -152,12 +152,12 @@ class LayerWeights:
 
 @dataclass(slots=True)
 class DeviceWeights:
-    """All weights of a model on one device. It keeps references to wrapped host memory."""
+    """All weights of a model, or of a part of its layers, on one device. It keeps references to wrapped host memory."""
 
     config: ModelConfig
     layers: tuple[LayerWeights, ...]
-    embedding: Dense | Linear
-    head: Dense | Linear
+    embedding: Dense | Linear | None  # of the device with the first layer
+    head: Dense | Linear | None  # of the device with the last layer
     output_norm: View
     rope: View  # f32[positions, head_dim / 2, 2]
     positions: int
@@ -173,7 +173,7 @@ class DeviceWeights:
     @property
     def has_group_scales(self) -> bool:
         """True if a ternary matrix has scales of blocks of columns."""
-        linears = [self.embedding, self.head]
+        linears: list[Dense | Linear | None] = [self.embedding, self.head]
         for layer in self.layers:
             linears += [layer.qkv, layer.attn_output, layer.gate_up, layer.ffn_down]
             linears += [matrix for matrix in (layer.gate, layer.inputs) if matrix]
@@ -186,7 +186,7 @@ class DeviceWeights:
             return self.lm_head_int8.nbytes
         if isinstance(self.head, Dense):
             return sum(part.table.nbytes for part in self.head.parts)
-        return sum(part.codes.nbytes + part.scales.nbytes for part in self.head.parts)
+        return sum(part.codes.nbytes + part.scales.nbytes for part in self.head.parts) if self.head else 0
 
     def alloc(self, device: Device, nbytes: int) -> View:
         """Allocate further memory that is freed with the weights."""

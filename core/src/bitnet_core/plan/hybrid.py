@@ -66,6 +66,7 @@ class HybridPlan(Plan):
     def logits(self, scratch: Scratch, wanted: int) -> list[Launch]:
         """Return the launches that compute the logits of the normed rows."""
         head = self.weights.head
+        assert head is not None  # steps end on the device with the last layer
         normed = scratch.view("normed", wanted)
         logits = scratch.view("logits", wanted)
         if isinstance(head, Linear):
@@ -75,7 +76,7 @@ class HybridPlan(Plan):
         return [*launches, *self.dense(head, wanted, turned, logits)]
 
     def _embed(self, scratch: Scratch, rows: int) -> list[Launch]:
-        return self.embed_to(scratch, rows, scratch.view("x", rows))
+        return self.embed_to(scratch, rows, scratch.view("x", rows)) if self.weights.embedding else []
 
     def embed_to(self, scratch: Scratch, rows: int, x: View) -> list[Launch]:
         """Return the launches that compute the embeddings x[rows, H] of the tokens in step[rows]."""

@@ -67,7 +67,8 @@ class Plan:
     def body(
         self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False, kept: KeptInputs | None = None
     ) -> list[Launch]:
-        """Return the launches that compute the hidden states x[rows, H] from step[rows] and store keys and values.
+        """Return the launches that compute the hidden states x[rows, H] from step[rows], or from x if other layers come
+        before these, and store keys and values.
 
         decode: no two rows belong to one request. kept: where to keep the inputs of delta nets, which only a
         HybridPlan has.
@@ -86,6 +87,7 @@ class Plan:
         `rows` rows. keep: number of largest logits that must be exact, 0 for all of them."""
         config = self.config
         head = self.weights.head
+        assert head is not None  # steps end on the device with the last layer
         normed = scratch.view("normed", wanted)
         logits = scratch.view("logits", wanted)
         norm = self.hidden(scratch, rows, wanted)
@@ -181,11 +183,14 @@ class Plan:
         return {"rows": rows, "vocab": self.config.tokens, "stride": self.config.vocab}
 
     def _embed(self, scratch: Scratch, rows: int) -> list[Launch]:
+        if self.weights.embedding is None:
+            return []
         return self._embedded(scratch, rows, scratch.view("x", rows))
 
     def _embedded(self, scratch: Scratch, rows: int, x: View) -> list[Launch]:
         """Copy rows of the embedding table to x[rows, H]."""
         embedding = self.weights.embedding
+        assert embedding is not None  # `_embed` checks it
         hidden = self.config.hidden
         step = scratch.view("step", rows)
         if isinstance(embedding, Linear):

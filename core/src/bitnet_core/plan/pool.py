@@ -13,6 +13,11 @@ _GRANULE = 256
 """Sizes are rounded up to a multiple of this many bytes, so that nearly equal requests share buffers."""
 
 
+def pooled(nbytes: int) -> int:
+    """Return the bytes of the buffer that a pool allocates for `nbytes`."""
+    return ceil_div(nbytes, _GRANULE) * _GRANULE
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
     """Counters of a pool. leaked: number of buffers in use when the pool was closed."""
@@ -53,7 +58,7 @@ class MemoryPool:
 
     def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:
         """Return a buffer of at least `nbytes` > 0 bytes."""
-        size = ceil_div(nbytes, _GRANULE) * _GRANULE
+        size = pooled(nbytes)
         cached = self._cached.get((kind, size))
         if cached:
             buffer = cached.pop()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import View
+from bitnet_hal.device import DeviceInfo, View
 from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES, SIGMOID, SILU, STEP_FIELDS
 from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.launcher import Launch
@@ -23,8 +23,9 @@ from bitnet_core.model.config import ModelConfig
 from bitnet_core.plan.device_weights import Dense
 from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.layers import CacheViews
+from bitnet_core.plan.pool import pooled
 from bitnet_core.plan.prediction_weights import PredictionWeights
-from bitnet_core.plan.scratch import Scratch, scratch_row_bytes
+from bitnet_core.plan.scratch import Scratch, scratch_bytes
 
 _F32 = DENSE_TYPES.index("f32")
 
@@ -42,13 +43,11 @@ def prediction_sizes(chunk: int, sequences: int) -> tuple[int, int]:
     return max(min(chunk, _MOST_ROWS), wanted * WAITING_ROWS), wanted
 
 
-def prediction_scratch(config: ModelConfig, chunk: int, sequences: int) -> int:
+def prediction_scratch(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
     """Return the bytes of the head's buffers beside its weights and its layer of the cache."""
     rows, wanted = prediction_sizes(chunk, sequences)
-    step, head = scratch_row_bytes(config)
-    step |= prediction_row_bytes(config)
-    waiting = 4 * sequences * WAITING_ROWS * config.hidden
-    return rows * sum(step.values()) + wanted * sum(head.values()) + waiting
+    waiting = pooled(4 * sequences * WAITING_ROWS * config.hidden)
+    return scratch_bytes(config, info, rows, wanted, prediction_row_bytes(config)) + waiting
 
 
 def _inner(config: ModelConfig) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import Buffer, Device, View, whole
+from bitnet_hal.device import Buffer, Device, DeviceInfo, View, whole
 from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.kernels.sizes import row_scales
@@ -14,7 +14,7 @@ from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.model.config import DeltaNet, Experts, ModelConfig
 from bitnet_core.model.weights import padded
-from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.pool import MemoryPool, pooled
 
 HISTORY = 64
 """Length of a row's token ring: tokens that stay on the device until the host reads them."""
@@ -67,6 +67,25 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
     return step, wanted
 
 
+def scratch_bytes(
+    config: ModelConfig, info: DeviceInfo, rows: int, wanted: int, more: Mapping[str, int] | None = None
+) -> int:
+    """Return the bytes of all buffers of a Scratch."""
+    return sum(pooled(nbytes) for nbytes in _buffer_sizes(config, info, rows, wanted, more or {}).values())
+
+
+def _buffer_sizes(
+    config: ModelConfig, info: DeviceInfo, rows: int, wanted: int, more: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the bytes of every buffer; those of the head only if rows of logits are wanted."""
+    step, head = scratch_row_bytes(config)
+    sizes = {name: rows * nbytes for name, nbytes in (step | dict(more)).items()}
+    if wanted:
+        sizes |= {name: wanted * nbytes for name, nbytes in head.items()}
+        sizes["lists"] += 2 * info.alignment
+    return sizes
+
+
 def _delta_net_bytes(config: ModelConfig, net: DeltaNet) -> dict[str, int]:
     """Return the bytes per row of the additional and the larger buffers of a model with delta nets (plan.hybrid)."""
     heads = max(config.q_width, net.value_width)
@@ -103,8 +122,8 @@ def _expert_bytes(config: ModelConfig, experts: Experts, step: dict[str, int]) -
 
 
 class Scratch:
-    """The buffers for steps of up to `rows` rows with up to `wanted` rows of logits. more: the bytes per row of further
-    buffers."""
+    """The buffers for steps of up to `rows` rows with up to `wanted` rows of logits, 0 on a device without the head.
+    more: the bytes per row of further buffers."""
 
     def __init__(
         self,
@@ -124,11 +143,8 @@ class Scratch:
         self._row_bytes = step | head
         self._buffers: dict[str, Buffer] = {}
         try:
-            for name, nbytes in step.items():
-                self._buffers[name] = pool.alloc(rows * nbytes)
-            for name, nbytes in head.items():
-                gaps = 2 * device.info.alignment if name == "lists" else 0
-                self._buffers[name] = pool.alloc(wanted * nbytes + gaps)
+            for name, nbytes in _buffer_sizes(config, device.info, rows, wanted, more or {}).items():
+                self._buffers[name] = pool.alloc(nbytes)
             if "row" in step:
                 self.upload("row", np.arange(rows, dtype=np.int32))
             if "head" in step:
@@ -149,8 +165,8 @@ class Scratch:
         buffer = whole(self._buffers["lists"])
         return buffer.part(0, nbytes), buffer.part(aligned, nbytes), buffer.part(2 * aligned, 8 * rows)
 
-    def upload(self, name: str, values: npt.NDArray[np.int32], first: int = 0) -> None:
-        """Copy a C-contiguous array to an i32 buffer, from row `first` on."""
+    def upload(self, name: str, values: npt.NDArray[np.int32] | npt.NDArray[np.float32], first: int = 0) -> None:
+        """Copy a C-contiguous array to a buffer, from row `first` on."""
         at = first * self._row_bytes[name]
         self.device.upload(View(self._buffers[name], at, values.nbytes), values.data.cast("B"))
         self._pool.moved_bytes += values.nbytes

@@ -11,13 +11,13 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device, View
-from bitnet_hal.errors import GpuError, OutOfMemoryError, UsageError
+from bitnet_hal.errors import GpuError, OutOfMemoryError
 from bitnet_hal.kernels.catalogue import DENSE_TYPES
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
-from bitnet_core.formats.names import INPUT_NORM, floats, matrices, signs_name
+from bitnet_core.formats.names import INPUT_NORM, matrices, signs_name
 from bitnet_core.formats.threads import reader_pool
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.rope import factors_name, rope_table
@@ -37,6 +37,7 @@ from bitnet_core.plan.device_weights import (
 from bitnet_core.plan.norm_after_rope import query_gain
 from bitnet_core.plan.prediction_weights import prediction_bytes, upload_prediction
 from bitnet_core.plan.weight_memory import WeightMemory
+from bitnet_core.plan.weight_sizes import adjacent, device_block, layer_bytes, rotary_bytes, table_names
 from bitnet_core.progress import Progress
 from bitnet_core.units import size
 
@@ -48,29 +49,19 @@ RELEASE_BYTES = 256 << 20
 
 _SUB_NORM_OF = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}
 
-_WIDEST_BLOCK = 256
-"""Columns per weight scale on the device if the file has one scale per row."""
+
+def weight_bytes(source: ModelSource, config: ModelConfig | None = None) -> int:
+    """Return the bytes of the matrices and tables of a model, or of the layers of `config`, on a device; scales and
+    vectors are not counted (weight_sizes counts them)."""
+    config = config or source.config
+    return layer_bytes(config) + _table_bytes(source, config)
 
 
-def weight_bytes(source: ModelSource) -> int:
-    """Return the bytes of all matrices of a model on the device (without norms and scales, which are far below 1 %)."""
-    return _linear_bytes(source.config) + _table_bytes(source)
-
-
-def _table_bytes(source: ModelSource) -> int:
-    config = source.config
-    names = _table_names(source.config)
+def _table_bytes(source: ModelSource, config: ModelConfig) -> int:
+    names = table_names(config)
     if config.ternary_tables:
         return len(names) * config.vocab * padded(config.hidden) // 4
     return sum(source.dense(name).data.nbytes for name in names)
-
-
-def _linear_bytes(config: ModelConfig) -> int:
-    return sum(rows * padded(columns) // 4 for rows, columns in matrices(config).values())
-
-
-def _table_names(config: ModelConfig) -> tuple[str, ...]:
-    return ("token_embd",) if config.tied_head else ("token_embd", "output")
 
 
 def upload(
@@ -78,15 +69,17 @@ def upload(
     device: Device,
     positions: int,
     progress: Progress | None = None,
+    config: ModelConfig | None = None,
     *,
     prediction: bool = False,
 ) -> DeviceWeights:
-    """Upload a model to a device, with a rotary table for `positions` positions. prediction: also its prediction head.
+    """Upload a model, or only the layers of `config`, to a device, with a rotary table for `positions` positions.
+    prediction: also its prediction head.
 
     Raises ModelError if a tensor does not have the shape that the configuration states, and GpuErrors of the device;
     all buffers are then freed.
     """
-    uploader = _Uploader(source, device, progress)
+    uploader = _Uploader(source, device, progress, config or source.config)
     try:
         return uploader.all(positions, prediction=prediction)
     except BaseException as error:
@@ -102,11 +95,11 @@ def upload(
 
 
 class _Uploader:
-    def __init__(self, source: ModelSource, device: Device, progress: Progress | None) -> None:
+    def __init__(self, source: ModelSource, device: Device, progress: Progress | None, config: ModelConfig) -> None:
         self.source = source
         self.device = device
         self.progress = progress
-        self.config = source.config
+        self.config = config
         self.memory = WeightMemory(device, source.path, self._advance)
         self.done = 0
         self.total = 0
@@ -115,10 +108,10 @@ class _Uploader:
 
     def all(self, positions: int, *, prediction: bool) -> DeviceWeights:
         config = self.config
-        self.total = weight_bytes(self.source) + (prediction_bytes(self.source) if prediction else 0)
+        self.total = weight_bytes(self.source, config) + (prediction_bytes(self.source) if prediction else 0)
         with reader_pool() as readers:
             if config.ternary_tables:
-                self._read_ahead(_table_names(config), readers)
+                self._read_ahead(table_names(config), readers)
             tables = self._tables() if self.memory.unified else {}  # first, while host memory is free
             layers: list[LayerWeights] = []
             for number in range(config.n_layers):
@@ -128,20 +121,24 @@ class _Uploader:
             tables = tables or self._tables()
         head = upload_prediction(self.source, self.memory) if prediction else None
         self._release_pages()
+        output_norm = self._norm("output_norm", config.hidden)
+        rope = self._rope(positions)
+        unrotated = self._unrotated(positions)
+        signs = self._signs()
         return DeviceWeights(
             config=config,
             layers=tuple(layers),
-            embedding=tables["token_embd"],
-            head=tables.get("output", tables["token_embd"]),
-            output_norm=self._norm("output_norm", config.hidden),
-            rope=self._rope(positions),
+            embedding=None if config.layers_before else tables["token_embd"],
+            head=None if config.layers_after else tables["token_embd" if config.tied_head else "output"],
+            output_norm=output_norm,
+            rope=rope,
             positions=positions,
             nbytes=self.memory.allocated,
             wrapped_bytes=self.memory.wrapped,
             _buffers=self.memory.buffers,
             _hosts=self.memory.hosts,
-            unrotated=self._unrotated(positions),
-            signs=self._signs(),
+            unrotated=unrotated,
+            signs=signs,
             prediction=head,
         )
 
@@ -159,14 +156,8 @@ class _Uploader:
         self.released = self.done
 
     def _rope(self, positions: int) -> View:
-        table = rope_table(self.config, positions, self._rope_factors(positions))
-        if 0 < self.memory.limit < table.nbytes:
-            fits = positions * self.memory.limit // table.nbytes
-            raise UsageError(
-                f"the rotations of {positions:,} positions take {table.nbytes:,} bytes, and {self.device.info.request} "
-                f"binds {self.memory.limit:,} at most. Use a context of {fits:,} tokens or fewer"
-            )
-        return self.memory.vector(table)
+        rotary_bytes(self.config, self.device.info, positions)  # raises if it cannot be bound
+        return self.memory.vector(rope_table(self.config, positions, self._rope_factors(positions)))
 
     def _unrotated(self, positions: int) -> View | None:
         """Upload the rotary table of layers without positions; None if there are none."""
@@ -193,12 +184,13 @@ class _Uploader:
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
         """Upload a layer while `readers` read the next ones."""
         config = self.config
-        prefix = f"blk.{number}."
+        before = config.layers_before
+        prefix = f"blk.{before + number}."
         is_delta = config.is_delta(number)
         linears = config.linears(number)
         inputs = ("attn_qkv",) if is_delta else ("attn_q", "attn_k", "attn_v")
         for layer in range(number, min(number + LAYERS_AHEAD, config.n_layers)):
-            self._read_ahead((f"blk.{layer}.{linear}" for linear in config.linears(layer)), readers)
+            self._read_ahead((f"blk.{before + layer}.{linear}" for linear in config.linears(layer)), readers)
         qkv_projections = self._projections(prefix, linears, *inputs)
         gate_up_projections = self._projections(prefix, linears, "ffn_gate", "ffn_up")
         qkv, gate, both = joined(qkv_projections), None, None
@@ -274,8 +266,9 @@ class _Uploader:
         return Linear(first, columns, tuple(parts))
 
     def _router(self, prefix: str) -> Dense:
-        name = prefix + "ffn_gate_inp"
-        return self._dense([self._floats(name, floats(self.config)[name])])
+        assert self.config.experts is not None
+        shape = self.config.experts.count, self.config.hidden
+        return self._dense([self._floats(prefix + "ffn_gate_inp", shape)])
 
     def _delta(self, prefix: str, net: DeltaNet) -> DeltaWeights:
         """Upload the parameters of a delta net other than its ternary matrices."""
@@ -310,22 +303,12 @@ class _Uploader:
         if not self.config.delta:
             return self._linear(prefix, shapes, *names), None, None
         weights = [self._ternary(prefix + name, shapes[name]) for name in (*names, "attn_gate")]
-        first = sum(weight.rows for weight in weights[:-1])
-        if not self.memory.unified and self._neighbours(weights, first):
+        rows = [weight.rows for weight in weights]
+        blocks = [device_block(self.config, weight.block) for weight in weights]
+        if not self.memory.unified and adjacent(self.device.info, weights[0].width, rows, blocks):
             both = self._stacked(weights)
-            return *both.split(first), both
+            return *both.split(sum(rows[:-1])), both
         return self._stacked(weights[:-1]), self._stacked(weights[-1:]), None
-
-    def _neighbours(self, weights: Sequence[TernaryWeight], first: int) -> bool:
-        """Return True if the matrices fit in one binding and the rows from `first` on are aligned for a separate
-        view."""
-        blocks = {self._block(weight) for weight in weights}
-        row = weights[0].width // 4
-        if len(blocks) > 1 or 0 < self.memory.limit < row * sum(weight.rows for weight in weights):
-            return False
-        block = blocks.pop()
-        scales = 4 * (ceil_div(weights[0].width, block) if block else 1)
-        return not any(first * size % self.device.info.alignment for size in (row, scales))
 
     def _linear(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> Linear:
         """Upload matrices of a layer that share their input, stacked by rows."""
@@ -335,7 +318,7 @@ class _Uploader:
         """Stack matrices by rows. Copied neighbours with the same kind of scales share a launch."""
         parts: list[LinearPart] = []
         first = 0
-        for block, group in groupby(weights, self._block):
+        for block, group in groupby(weights, lambda weight: device_block(self.config, weight.block)):
             same = list(group)
             scales = np.concatenate([_row_scales(weight, block) for weight in same])
             for start, count, view in self.memory.rows([weight.codes for weight in same]):
@@ -343,10 +326,6 @@ class _Uploader:
                 parts.append(LinearPart(view, part, count, first + start, block))
             first += len(scales)
         return Linear(first, weights[0].columns, tuple(parts))
-
-    def _block(self, weight: TernaryWeight) -> int:
-        """Return the columns per scale on the device; grouped activation scales need grouped weight scales."""
-        return weight.block or (_WIDEST_BLOCK if self.config.activation_group_size else 0)
 
     def _ternary(self, name: str, shape: tuple[int, int]) -> TernaryWeight:
         weight = self.being_read.pop(name).result() if name in self.being_read else self.source.ternary(name)
@@ -360,7 +339,7 @@ class _Uploader:
             )
 
     def _tables(self) -> dict[str, Dense | Linear]:
-        return {name: self._table(name) for name in _table_names(self.config)}
+        return {name: self._table(name) for name in table_names(self.config)}
 
     def _table(self, name: str) -> Dense | Linear:
         """Upload token_embd or output, in parts that the device can bind."""

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, TransferMode, View, whole
 
-from bitnet_core.errors import ModelError
 from bitnet_core.plan.shared_buffers import SharedBuffers
+from bitnet_core.plan.view_limits import rows_per_part, view_limit
 
 UPLOAD_CHUNK = 32 << 20
 """Bytes per upload, so that the pages of a mapped file need not all stay in memory."""
@@ -20,13 +20,13 @@ UPLOAD_CHUNK = 32 << 20
 class WeightMemory:
     """Buffers of weights on a device. path: the model's file, for errors. advance: called with the bytes of each part.
 
-    limit: largest view in bytes, 0 for none. buffers: all buffers. hosts: the wrapped arrays. allocated, wrapped: sizes
-    in bytes.
+    limit: largest view in bytes, 0 for none. buffers: all buffers. hosts: the wrapped arrays. allocated, wrapped: bytes
+    of buffers on the device and of wrapped arrays.
     """
 
     def __init__(self, device: Device, path: Path, advance: Callable[[int], None]) -> None:
         self.device = device
-        self.limit = min((limit for limit in (device.info.max_binding, device.info.max_allocation) if limit), default=0)
+        self.limit = view_limit(device.info)
         self.unified = device.info.transfer is TransferMode.UNIFIED
         self.buffers: list[Buffer] = []
         self.hosts: list[npt.NDArray[Any]] = []
@@ -45,7 +45,6 @@ class WeightMemory:
         """Upload f32 values to a shared buffer."""
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
         view = self._vectors.view(flat.nbytes)
-        self.allocated += flat.nbytes
         self.device.upload(view, flat.data.cast("B"))
         return view
 
@@ -57,11 +56,7 @@ class WeightMemory:
         return self._copied(arrays) if placed is None else placed
 
     def _rows_per_part(self, row_bytes: int, rows: int) -> int:
-        if not self.limit:
-            return rows
-        if row_bytes > self.limit:
-            raise ModelError(f"{self._path}: a matrix row of {row_bytes} bytes exceeds what the device can bind")
-        return min(rows, self.limit // row_bytes)
+        return rows_per_part(self._path, self.limit, row_bytes, rows)
 
     def _wrapped(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]] | None:
         placed: list[tuple[int, int, View]] = []
@@ -89,7 +84,7 @@ class WeightMemory:
         rows = sum(len(array) for array in arrays)
         step = self._rows_per_part(row_bytes, rows)
         parts = [(first, min(step, rows - first)) for first in range(0, rows, step)]
-        placed = [(first, count, self._alloc(count * row_bytes)) for first, count in parts]
+        placed = [(first, count, self._buffer(count * row_bytes)) for first, count in parts]
         chunk = max(1, UPLOAD_CHUNK // row_bytes)
         start = 0  # row of the stack where `array` begins
         for array in arrays:
@@ -104,12 +99,9 @@ class WeightMemory:
             start += len(array)
         return placed
 
-    def _alloc(self, nbytes: int) -> View:
-        self.allocated += nbytes
-        return self._buffer(nbytes)
-
     def _buffer(self, nbytes: int) -> View:
         buffer = self.device.alloc(nbytes)
+        self.allocated += nbytes
         self.buffers.append(buffer)
         return whole(buffer).part(0, nbytes)
 

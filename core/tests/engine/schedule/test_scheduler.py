@@ -240,7 +240,7 @@ def test_prompt_scratch_grows_with_the_prompts(make_engine: Make, tiny: Any) -> 
         engine.add_request(tiny.PROMPT[-length:], max_tokens=1)
         while engine.step():
             pass
-        assert engine._ready()._prompt.rows == room
+        assert engine._ready()._prompts._scratch.rows == room
 
 
 @pytest.mark.parametrize(("threads", "rows"), [(1, 64), (4, 128), (16, 256)])

@@ -253,6 +253,12 @@ def next_devices(summary: BackendStartupSummary, error: GpuError) -> list[Device
     return ranked(left)
 
 
+def other_gpus(info: DeviceInfo) -> list[DeviceInfo]:
+    """Return the other GPUs with memory of their own, best first, each card once."""
+    found = [other for other in devices() if other.type is DeviceType.GPU and other.request != info.request]
+    return ranked(other for other in found if not _same_card(other, info))
+
+
 def open_listed(info: DeviceInfo) -> Device:
     """Open a device listed by `devices` or `next_devices`."""
     return open_fake(info) if info.fake else registry().open(info)

@@ -14,6 +14,7 @@ from bitnet_core.cli.parameters import expanded
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import arguments_of
 from bitnet_core.options.loading import LoadOptions
+from bitnet_core.options.split import main_device
 
 from bitnet_server.settings import KEY_VARIABLE, Settings
 
@@ -57,7 +58,7 @@ def _loader(options: ModelOptions, loading: LoadOptions, engine: EngineOptions) 
     """Return a function that loads the model. Raises UsageError at once if the device's name is not valid."""
     from bitnet_hal.discovery.request import ALL, resolve_requests
 
-    requests = resolve_requests(options.device)
+    requests = resolve_requests(main_device(engine.split, options.device))
 
     def load() -> Model:
         from bitnet_core.api import load as load_model

@@ -9,7 +9,7 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
-from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.pool import MemoryPool, pooled
 
 
 def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
@@ -19,13 +19,18 @@ def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
 
 def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, states: int) -> int:
     """Return the bytes of a cache without its block tables. states: number of delta net states."""
-    return 2 * config.cached_layers * blocks * block_bytes(config, kv_dtype) + states * config.state_bytes
+    keys_values = 2 * config.cached_layers * pooled(blocks * block_bytes(config, kv_dtype))
+    if config.delta is None:
+        return keys_values
+    nets = config.n_layers - config.attention_layers
+    return keys_values + nets * sum(pooled(4 * states * size) for size in config.delta.state_sizes)
 
 
 class KVCache:
     """Paged cache: `blocks` blocks in every attention layer, `sequences` rows of block tables (one per request, its
     req_index), and in every delta net a state per row, `checkpoints` more, and `spares` for the time of a step, which
-    are in other buffers."""
+    are in other buffers. others: the caches of the model's other layers, on other devices; they get the same tables and
+    copies of states."""
 
     def __init__(
         self,
@@ -39,8 +44,10 @@ class KVCache:
         context: int,
         checkpoints: int = 0,
         spares: int = 0,
+        others: tuple[KVCache, ...] = (),
     ) -> None:
-        self._device = device
+        self.others = others
+        self.device = device
         self._pool = pool
         self.blocks = blocks
         self.sequences = sequences
@@ -77,6 +84,8 @@ class KVCache:
         row[: len(blocks)] = blocks
         row[len(blocks) :] = -1
         self.changed_tables.add(req_index)
+        for other in self.others:
+            other.set_table(req_index, blocks)
 
     def upload_tables(self) -> None:
         """Upload changed tables, adjacent ones at once; call it before queueing work that uses them."""
@@ -85,7 +94,7 @@ class KVCache:
             while end in self.changed_tables:
                 end += 1
             rows = self._rows[first:end]
-            self._device.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
+            self.device.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
             self._pool.moved_bytes += rows.nbytes
             self.changed_tables.difference_update(range(first, end))
 
@@ -116,8 +125,10 @@ class KVCache:
 
     def copy_states(self, source: int, target: int) -> None:
         """Copy the states of all delta nets from one row to another."""
-        for one, other in zip(self.states_of(source), self.states_of(target), strict=True):
-            self._device.copy(one, other)
+        for one, twin in zip(self.states_of(source), self.states_of(target), strict=True):
+            self.device.copy(one, twin)
+        for other in self.others:
+            other.copy_states(source, target)
 
     def _alloc(self, nbytes: int) -> View:
         buffer = self._pool.alloc(nbytes)

@@ -1,23 +1,26 @@
-"""Run steps on one device: prompts by launches, decoding by replaying one recording per padded row count."""
+"""Run steps on a device: prompts by launches, decoding by replaying one recording per padded row count."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from threading import Lock
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device
+from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows
+from bitnet_core.engine.run.earlier_layers import EarlierLayers, Rows
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.prediction_head import Placed, PredictionHead
+from bitnet_core.engine.run.prompt_bodies import PromptBodies
 from bitnet_core.engine.run.row_masks import RowMasks
 from bitnet_core.engine.run.state_rollback import StateRollback
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
@@ -26,7 +29,7 @@ from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.prediction import PredictionPlan
-from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
+from bitnet_core.plan.scratch import SHORTLIST, Scratch
 
 _LISTS = (1, 16, 64, SHORTLIST)
 """Lengths of top-k lists; few, so that few recordings serve all."""
@@ -34,13 +37,15 @@ _LISTS = (1, 16, 64, SHORTLIST)
 _VERIFY = "verify "
 """Beginning of the kind of a recording in which a request may have several rows."""
 
-_KEPT_SHAPES = 4
-"""Number of prompt row counts whose launches are kept for reuse."""
-
 
 class Runner:
     """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan. verify_rows:
-    largest number of rows of `verify_step`. chunk: as in PredictionHead."""
+    largest number of rows of `verify_step`. chunk: as in PredictionHead.
+
+    earlier: the layers before those of this device, on other devices; drafts are not verified then. rows: most rows of
+    a decode step (default: one for each sequence of the cache). lock: held by the caller of every method; it is
+    released while earlier layers run.
+    """
 
     def __init__(
         self,
@@ -54,7 +59,12 @@ class Runner:
         fused: bool = True,
         verify_rows: int = 0,
         chunk: int = 0,
+        earlier: Sequence[EarlierLayers] = (),
+        rows: int | None = None,
+        lock: Lock | None = None,
     ) -> None:
+        self.earlier = earlier
+        self.lock = lock
         self.device = device
         self.launcher = launcher
         self.pool = pool
@@ -64,7 +74,8 @@ class Runner:
         self.vocab = weights.config.vocab
         self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
-        rows = max(cache.sequences, verify_rows)
+        self._most_rows = rows or cache.sequences
+        rows = max(self._most_rows, verify_rows)
         self._rollback: StateRollback | None = None
         self._prediction: PredictionHead | None = None
         self._decode = Scratch(device, pool, weights.config, rows, rows)
@@ -78,10 +89,17 @@ class Runner:
         except BaseException:
             self._free_buffers()
             raise
-        self._prompt: Scratch | None = None
-        self._bodies: OrderedDict[int, list[Launch] | RecordedLaunches] = OrderedDict()
+        self._prompts = PromptBodies(device, launcher, pool, self.plan, cache)
         self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
-        self.multi_step = MultiStepDecoder(device, launcher, self._decode, cache, partial(self._recorded, "greedy"))
+        self.multi_step = MultiStepDecoder(
+            device,
+            self._decode,
+            self._most_rows,
+            cache,
+            partial(self._recorded, "greedy"),
+            self._replay_greedy if self.earlier else launcher.replay,
+            run_ahead=not self.earlier,
+        )
         self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
         self._verified: list[ScheduledTokens] = []
 
@@ -126,10 +144,13 @@ class Runner:
     def _run_prompt(self, scheduled: Sequence[ScheduledTokens], chunk: int) -> tuple[Scratch, int]:
         """Run all layers over the rows of `scheduled`; returns their buffers and their number."""
         rows = sum(len(span.tokens) for span in scheduled)
-        scratch = self._prompt_scratch(rows, chunk)
+        scratch = self._prompts.scratch(rows, chunk)
         self.cache.upload_tables()
-        scratch.upload("step", build_batch(self.cache, scheduled, rows))
-        self._run_body(scratch, rows)
+        step = build_batch(self.cache, scheduled, rows)
+        scratch.upload("step", step)
+        if self.earlier:
+            scratch.upload("x", self._hidden(lambda layers, x: layers.prompt(step, x, chunk)))
+        self._prompts.run(scratch, rows)
         return scratch, rows
 
     def _heads(
@@ -146,7 +167,7 @@ class Runner:
     def decode_step(self, rows: Sequence[ScheduledTokens], logits_requests: Sequence[LogitsRequest]) -> list[TopLogits]:
         """Run one decode step; returns the TopLogits of each row, as `logits_requests` (in the order of
         sample_rows.order_rows) asks."""
-        size = padded_rows(len(rows), self.cache.sequences)
+        size = padded_rows(len(rows), self._most_rows)
         if self._short(logits_requests):
             k = self._list_length(logits_requests)
             self._replay_uploaded(f"top{k}", rows, size)
@@ -284,20 +305,11 @@ class Runner:
         """Return all recordings by name. Replaying one advances its rows, so it is only allowed without requests."""
         self.multi_step.forget()
         found = {f"{kind} decode, {size} rows": recorded for (kind, size), recorded in self._recordings.items()}
-        prompts = {
-            f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, RecordedLaunches)
-        }
-        return found | prompts
+        return found | {f"prompt, {rows} rows": body for rows, body in self._prompts.recordings().items()}
 
     def drop_scratch(self) -> bool:
         """Free the buffers that only prompts need; False if there were none."""
-        if self._prompt is None:
-            return False
-        while self._bodies:
-            self._close(self._bodies.popitem()[1])
-        self._prompt.free()
-        self._prompt = None
-        return True
+        return any([layers.drop_scratch() for layers in self.earlier] + [self._prompts.drop()])
 
     def free(self) -> None:
         """Free scratch, recordings and the cache, but not the weights."""
@@ -306,7 +318,10 @@ class Runner:
         self._recordings.clear()
         self.drop_scratch()
         self._free_buffers()
-        self.cache.free()
+        for layers in self.earlier:
+            layers.free()
+        for cache in (self.cache, *self.cache.others):
+            cache.free()
 
     def _free_buffers(self) -> None:
         self._decode.free()
@@ -315,35 +330,34 @@ class Runner:
         if self._prediction:
             self._prediction.free()
 
-    def _prompt_scratch(self, rows: int, chunk: int) -> Scratch:
-        """Scratch buffers for `rows` <= chunk rows; they grow by powers of two, so that short prompts take little
-        memory."""
-        if self._prompt is None or self._prompt.rows < rows:
-            self.drop_scratch()
-            config = self.weights.config
-            capacity = min(chunk, 1 << (rows - 1).bit_length())
-            self._prompt = Scratch(self.device, self.pool, config, capacity, logit_rows(config, capacity))
-        return self._prompt
+    def _hidden(self, compute: Callable[[EarlierLayers, Rows | None], Rows]) -> Rows:
+        """Return the hidden states that the earlier layers compute, one device after the other."""
+        if self.lock:
+            self.lock.release()
+        try:
+            x: Rows | None = None
+            for layers in self.earlier:
+                x = compute(layers, x)
+        finally:
+            if self.lock:
+                self.lock.acquire()
+        assert x is not None
+        return x
 
-    def _run_body(self, scratch: Scratch, rows: int) -> None:
-        """Run all layers over a prompt step: by direct launches the first time, by a recording for a repeated row
-        count."""
-        body = self._bodies.pop(rows, None)
-        if body is None:
-            body = self.plan.body(scratch, self.cache, rows)
-            self.launcher.run(body)
-        else:
-            if not isinstance(body, RecordedLaunches):
-                body = self.launcher.record(body)
-            self.launcher.replay(body)
-        self._bodies[rows] = body
-        if len(self._bodies) > _KEPT_SHAPES:
-            self._close(self._bodies.popitem(last=False)[1])
+    def _replay(self, recorded: RecordedLaunches, size: int, times: int = 1) -> None:
+        """Run a recorded step of `size` rows several times, each with the rows that the last one left in the step
+        buffer."""
+        if not self.earlier:
+            self.launcher.replay(recorded, times)
+            return
+        step = np.empty((size, STEP_FIELDS), np.int32)
+        for _ in range(times):
+            self._decode.download("step", step)
+            self._decode.upload("x", self._hidden(lambda layers, x: layers.decode(step, x)))
+            self.launcher.replay(recorded)
 
-    @staticmethod
-    def _close(body: list[Launch] | RecordedLaunches) -> None:
-        if isinstance(body, RecordedLaunches):
-            body.recording.close()
+    def _replay_greedy(self, recorded: RecordedLaunches, times: int) -> None:
+        self._replay(recorded, self.multi_step.size, times)
 
     def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens], size: int) -> None:
         """Replay a recorded step of `size` rows for these rows."""
@@ -351,7 +365,7 @@ class Runner:
         self.multi_step.forget()
         self.cache.upload_tables()
         self._decode.upload("step", build_batch(self.cache, rows, size))
-        self.launcher.replay(recorded)
+        self._replay(recorded, size)
 
     def _recorded(self, kind: str, size: int) -> RecordedLaunches:
         """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length; after

@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import MAX_ASYNC_READ, AsyncReadbackDevice, Device, View
-from bitnet_hal.launcher import Launcher, RecordedLaunches
+from bitnet_hal.launcher import RecordedLaunches
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows, unused_rows
@@ -34,31 +34,36 @@ class StepsInFlight:
 
 
 class MultiStepDecoder:
-    """Decoder of the rows in the step buffer of `scratch`. recorded(n): returns the recording of a greedy step of n
-    rows."""
+    """Decoder of up to `rows` rows in the step buffer of `scratch`. recorded(n): returns the recording of a greedy step
+    of n rows; replay(recording, times): runs the last one. size: its n. run_ahead: False if `replay` waits for other
+    devices."""
 
     def __init__(
         self,
         device: Device,
-        launcher: Launcher,
         scratch: Scratch,
+        rows: int,
         cache: KVCache,
         recorded: Callable[[int], RecordedLaunches],
+        replay: Callable[[RecordedLaunches, int], None],
+        *,
+        run_ahead: bool = True,
     ) -> None:
-        self._launcher = launcher
+        self._replay = replay
         self._scratch = scratch
+        self._most_rows = rows
         self._cache = cache
         self._recorded = recorded
         self._read_async = (
             cast(AsyncReadbackDevice, device).read_async if "async-readback" in device.info.features else None
         )
-        self.can_run_ahead = self._read_async is not None
+        self.can_run_ahead = run_ahead and self._read_async is not None
         self._rows: dict[ScheduledTokens, int] = {}  # next rows, after `in_flight`, and their places in the step buffer
         self._moving: set[int] = set()  # places whose rows every replay advances
-        self._size = 0  # rows of a replay
+        self.size = 0  # rows of a replay
         self._history_used = HISTORY
         self.in_flight: StepsInFlight | None = None  # follows `_rows`
-        self._recording: RecordedLaunches | None = None  # of a step of `_size` rows
+        self._recording: RecordedLaunches | None = None  # of a step of `size` rows
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
         """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
@@ -106,22 +111,22 @@ class MultiStepDecoder:
 
     def _fits_ring(self, rows: Sequence[ScheduledTokens]) -> bool:
         """Return True if these rows need steps of the present size, and the token ring can be read asynchronously."""
-        size = padded_rows(len(rows), self._cache.sequences)
-        return size == self._size and self._history().nbytes <= MAX_ASYNC_READ
+        size = padded_rows(len(rows), self._most_rows)
+        return size == self.size and self._history().nbytes <= MAX_ASYNC_READ
 
     def _continues(self, rows: Sequence[ScheduledTokens]) -> bool:
         """Return True if the device holds these rows and a smaller recording would not do."""
-        return self._rows.keys() >= set(rows) and padded_rows(len(rows), self._cache.sequences) == self._size
+        return self._rows.keys() >= set(rows) and padded_rows(len(rows), self._most_rows) == self.size
 
     def _put(self, rows: Sequence[ScheduledTokens]) -> None:
         """Upload rows in place of the present ones."""
         self._rows = {}
         self._moving = set()
-        size = padded_rows(len(rows), self._cache.sequences)
-        if self._recording is None or size != self._size:
+        size = padded_rows(len(rows), self._most_rows)
+        if self._recording is None or size != self.size:
             self._recording = self._recorded(size)
-            self._size = size
-        self._scratch.upload("step", build_batch(self._cache, rows, self._size))
+            self.size = size
+        self._scratch.upload("step", build_batch(self._cache, rows, self.size))
         self._history_used = HISTORY  # the ring restarts
         self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
         self._moving = set(self._rows.values())
@@ -132,10 +137,10 @@ class MultiStepDecoder:
             self._scratch.upload("step", unused_rows(1), buffer_row)
             self._moving.remove(buffer_row)
         if self._history_used + count > HISTORY:
-            self._scratch.upload("history", np.zeros((self._size, HISTORY + 1), np.int32))
+            self._scratch.upload("history", np.zeros((self.size, HISTORY + 1), np.int32))
             self._history_used = 0
         assert self._recording is not None  # decode puts rows first
-        self._launcher.replay(self._recording, count)
+        self._replay(self._recording, count)
         first = 1 + self._history_used
         self._history_used += count
         return StepsInFlight(count, first, self._read())
@@ -148,10 +153,10 @@ class MultiStepDecoder:
         return partial(self._scratch.download, "history")
 
     def _history(self) -> View:
-        return self._scratch.view("history", self._size)
+        return self._scratch.view("history", self.size)
 
     def _tokens(self, steps: StepsInFlight, buffer_rows: list[int]) -> npt.NDArray[np.int32]:
-        history = np.empty((self._size, HISTORY + 1), np.int32)
+        history = np.empty((self.size, HISTORY + 1), np.int32)
         steps.read(history)
         rows = history[buffer_rows]
         tokens = rows[:, steps.first : steps.first + steps.count]

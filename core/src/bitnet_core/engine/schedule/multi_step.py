@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.run.request_groups import RequestGroups
 from bitnet_core.engine.sampling.sampler import not_a_number
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
@@ -23,16 +24,16 @@ class MultiStepScheduler:
         self._admission = admission
         self._results = results
 
-    def restart(self, runner: Runner) -> None:
+    def restart(self, runner: Runner | RequestGroups) -> None:
         """Start with few steps again: blocks were reassigned and requests were admitted."""
         self.step_count.restart()
         runner.multi_step.forget()
 
-    def queued(self, runner: Runner) -> int:
+    def queued(self, runner: Runner | RequestGroups) -> int:
         """Number of tokens per request that are in flight."""
         return runner.multi_step.queued(last_rows(self._admission.running)) if runner.multi_step.in_flight else 0
 
-    def step(self, runner: Runner, queued: int, most: float) -> list[RequestOutput]:
+    def step(self, runner: Runner | RequestGroups, queued: int, most: float) -> list[RequestOutput]:
         """Decode tokens of every running request, all of them greedy. most: number of tokens of each after which draft
         tokens may be verified."""
         running = self._admission.running
@@ -63,7 +64,7 @@ class MultiStepScheduler:
             tokens_left = min(tokens_left, *map(rows_to_block_end, admission.running))
         return self.step_count.length(tokens_left, waiting=bool(admission.waiting), followed=runs_ahead)
 
-    def _runs_ahead(self, runner: Runner) -> bool:
+    def _runs_ahead(self, runner: Runner | RequestGroups) -> bool:
         """Return True if further steps are queued before the last ones are read, so that the device never waits for
         the host. Not while requests wait for admission, and not in recurrent models, whose states cannot be rolled
         back."""

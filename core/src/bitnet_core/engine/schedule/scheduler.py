@@ -22,6 +22,7 @@ from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.request.sample_rows import SampleRow, apply_all, order_rows
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.run.request_groups import RequestGroups
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.multi_step import MultiStepScheduler, last_rows
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
@@ -60,7 +61,7 @@ class Scheduler:
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
 
-    def attach(self, runner: Runner, blocks: BlockPool) -> None:
+    def attach(self, runner: Runner | RequestGroups, blocks: BlockPool) -> None:
         """Use a new runner and an empty cache; running requests go back to the queue and are recomputed."""
         self._runner = runner
         self._admission.attach(runner.cache, blocks)
@@ -118,6 +119,7 @@ class Scheduler:
             greedy = greedy and request.greedy
         if self.speculative.drafter is None:
             return self._decode(queued, greedy, math.inf)
+        assert isinstance(self._runner, Runner)  # draft tokens are verified on one device only
         if not queued and (done := self.speculative.step(self._runner)) is not None:
             return done
         began = time.perf_counter()

@@ -26,7 +26,8 @@ Kind = Literal["off", "lookup", "mtp", "draft"]
 class Speculation:
     """The speculation of an engine. draft_model: loads the draft model, None if there is none. kind: the kind in use;
     drafter: None before `load`; off: the reason why draft tokens are not used although the options allow them, "" if
-    there is none. spares: number of requests whose delta net states can be copied for a step.
+    there is none. spares: number of requests whose delta net states can be copied for a step. devices: number of
+    devices that the layers are on.
 
     Raises UsageError if the option `speculate` needs what is not there, or leaves the draft model unused.
     """
@@ -38,6 +39,7 @@ class Speculation:
         self.drafter: Drafter | None = None
         self.off = ""
         self.spares = 0
+        self.devices = 1
         self._options = options
         self._config = config
         self._draft_model = draft_model
@@ -86,6 +88,8 @@ class Speculation:
 
     def _refusal(self, info: DeviceInfo) -> str:
         """Return the reason why steps on a device cannot verify draft tokens of the model, "" if they can."""
+        if self.devices > 1:
+            return "draft tokens are verified on one device, and the layers are on several"
         reason = refusal(self._options, self._config, info)
         if not reason and self._config.delta and not self.spares:
             return "the cache has no room for a copy of a request's states: it needs a larger kv_cache_bytes"

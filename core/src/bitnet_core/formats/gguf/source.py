@@ -82,6 +82,7 @@ class GGUFSource:
             self._findings = [*findings, *weight_checks.gguf_tokenizer(path, self._config, self._file.metadata)]
             self._findings += _vision_findings(path)
             self._shown = {key: _summary(value) for key, value in self._file.metadata.items()}
+            self._scale_blocks: dict[str, int] = {}
             self._findings += self._look()
             self._decision = self._decide(layout)
         except BaseException:
@@ -139,6 +140,9 @@ class GGUFSource:
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return weight
+
+    def scale_block(self, name: str) -> int:
+        return self._scale_blocks[name]
 
     def dense(self, name: str) -> DenseWeight:
         tensor = self._tensor(name)
@@ -257,7 +261,7 @@ class GGUFSource:
                 if name.endswith(".bias") and self.vector(name).any():
                     raise ModelError("is a bias, and layers with biases are not supported")
                 if name in self._matrices:
-                    scales, share = gguf_ternary.sample(
+                    scales, self._scale_blocks[name], share = gguf_ternary.sample(
                         self._file.data(tensor), tensor.type, *_matrix(tensor), self._tiles, self._quantize
                     )
                     weight_checks.check_scales(scales)

@@ -78,9 +78,9 @@ def decode(
 
 def sample(
     data: Bytes, kind: TensorType, rows: int, columns: int, tiles: Tiles | None = None, quantize: bool = False
-) -> tuple[npt.NDArray[np.float32], float | None]:
-    """Return the scales and the share of non-zero codes of some rows; the share is None if the type scatters rows over
-    the tensor.
+) -> tuple[npt.NDArray[np.float32], int, float | None]:
+    """Return scales, columns per scale (0: the row has one) and the share of non-zero codes of some rows; the share is
+    None if the type scatters rows over the tensor.
 
     Raises ModelError if those rows are unsound, or if the tile of a TL1 or TL2 matrix is not known.
     """
@@ -88,15 +88,15 @@ def sample(
         scale = data[-I2_S_TAIL:][:4].view("<f4").astype(np.float32)
         if kind.name != "I2_S":
             tile_for(kind.name, rows, columns, TL1_TILES if kind.name == "TL1" else TL2_TILES, tiles)
-            return scale, None
+            return scale, 0, None
         codes = _spread(data[:-I2_S_TAIL], (data.size - I2_S_TAIL) // _UNIT, _SAMPLE // 4 // _UNIT)
         check_legal(codes)
-        return scale, nonzero_share(codes, codes.size * 4)
+        return scale, 0, nonzero_share(codes, codes.size * 4)
     groups = rows // kind.row_group
     picked = _spread(data, groups, max(_SAMPLE // columns // kind.row_group, 1))
     some = picked.size * rows // data.size
     weight = decode(picked, kind.name, some, columns, quantize=quantize)
-    return weight.scales, nonzero_share(weight.codes, some * columns)
+    return weight.scales, weight.block, nonzero_share(weight.codes, some * columns)
 
 
 def _spread(data: Bytes, parts: int, wanted: int) -> Bytes:

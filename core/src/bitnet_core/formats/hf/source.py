@@ -56,6 +56,7 @@ class HuggingFaceSource:
         ternary_tables = bool(config.activation_group_size) and all(self._is_ternary(name) for name in tables(config))
         self._config = replace(config, ternary_tables=ternary_tables, vocab_tokens=self._tokens())
         self._matrices = ternaries(self._config)
+        self._scale_blocks: dict[str, int] = {}
         self._findings = [*assumed, *self._find()]
 
     @property
@@ -124,6 +125,9 @@ class HuggingFaceSource:
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return weight
+
+    def scale_block(self, name: str) -> int:
+        return self._scale_blocks.get(name, 0)
 
     def dense(self, name: str) -> DenseWeight:
         tensor = self._tensor(name)
@@ -286,6 +290,7 @@ class HuggingFaceSource:
             weight = floats.grouped(len(values), values.shape[1], lambda part: values[part])
         else:
             raise ModelError(f"type {tensor.dtype} is not supported for a ternary matrix")
+        self._scale_blocks[name] = weight.block
         weight_checks.check_scales(weight.scales)
         odd.inspect(name, weight.scales, weight_checks.nonzero_share(weight.codes, weight.rows * weight.columns))
 

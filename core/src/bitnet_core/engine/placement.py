@@ -1,0 +1,136 @@
+"""Choose the layers of each of several devices, by their memory and their measured speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from bitnet_hal.device import Device, DeviceType
+from bitnet_hal.errors import OutOfMemoryError, UsageError
+from bitnet_hal.kernels.catalogue import KV_BLOCK, STEP_FIELDS
+from bitnet_hal.rounding import ceil_div
+
+from bitnet_core.engine.fit import predict
+from bitnet_core.engine.kv_cache.cache import cache_bytes
+from bitnet_core.engine.part import Part
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.plan.memory import plan_memory
+
+_ROOM_TOKENS = 4096
+"""Tokens of keys and values for which a device keeps room when its layers are counted."""
+_ROOM_ROWS = 256
+"""Rows of a prompt step for which it keeps room."""
+_RUNS = 4
+"""Runs of a layer, of which the fastest counts."""
+
+
+def offloaded_layers(source: ModelSource, options: EngineOptions, device: Device) -> int:
+    """Return the number of first layers that the CPU computes for a device.
+
+    With "auto" none if the model loads on the device, or if that is not a GPU with memory of its own; at least one
+    layer stays on it. Raises UsageError for a number that is not possible.
+    """
+    layers = source.config.n_layers
+    info = device.info
+    if options.offload == "none":
+        return 0
+    if options.offload == "auto":
+        if info.type is not DeviceType.GPU or predict(source, device, options).loads:
+            return 0
+        return layers - max(1, most_layers(source, options, device, last=True))
+    if options.offload and info.type is DeviceType.CPU:
+        raise UsageError(f"offload {options.offload}: {info.request} is a CPU already")
+    if options.offload >= layers:
+        raise UsageError(f"offload {options.offload}: the model has {layers} layers, and one stays on the device")
+    return options.offload
+
+
+def most_layers(
+    source: ModelSource,
+    options: EngineOptions,
+    device: Device,
+    *,
+    devices: int = 2,
+    first: bool = False,
+    last: bool = False,
+) -> int:
+    """Return the number of layers for which one of several devices has memory. first: it has the embedding; last: the
+    head."""
+    config = options.config_of(source.config)
+    least, most = 0, config.n_layers - 1
+    while least < most:
+        count = (least + most + 1) // 2
+        start = 0 if first else config.n_layers - count if last else 1
+        if needed_bytes(source, options, device, config.part(start, count), devices) <= device.free_memory():
+            least = count
+        else:
+            most = count - 1
+    return least
+
+
+def needed_bytes(source: ModelSource, options: EngineOptions, device: Device, part: ModelConfig, devices: int) -> int:
+    """Return the bytes of the layers of one of several devices, with room for a request of _ROOM_TOKENS tokens."""
+    context = options.context_of(part)
+    blocks = ceil_div(min(context, _ROOM_TOKENS), KV_BLOCK)
+    cache = cache_bytes(part, options.kv_dtype, blocks, 1)
+    sizes = {"context": context, "sequences": options.max_sequences, "chunk": _ROOM_ROWS}
+    groups = min(devices, options.max_sequences)
+    return plan_memory(source, part, device.info, **sizes, groups=groups, kv_cache=cache).total
+
+
+def split_layers(source: ModelSource, options: EngineOptions, devices: Sequence[Device]) -> list[int]:
+    """Return the number of layers of each device, in proportion to its speed as far as its memory allows.
+
+    Raises OutOfMemoryError if they have memory for fewer layers together than the model has.
+    """
+    layers = source.config.n_layers
+    room = [
+        most_layers(source, options, device, devices=len(devices), first=at == 0, last=at == len(devices) - 1)
+        for at, device in enumerate(devices)
+    ]
+    if sum(room) < layers:
+        names = ", ".join(f"{device.info.request} {most}" for device, most in zip(devices, room, strict=True))
+        raise OutOfMemoryError(
+            f"the devices have memory for {sum(room)} of {layers} layers together ({names})",
+            backend=devices[-1].info.backend,
+            device=devices[-1].info.name,
+            operation="load",
+            hint="Add a device to the split, such as cpu:N, or use --offload with one GPU",
+        )
+    return balanced(layers, room, [layer_seconds(source, options, device) for device in devices])
+
+
+def balanced(layers: int, room: Sequence[int], seconds: Sequence[float]) -> list[int]:
+    """Divide layers so that no device takes longer than it must. room: most layers of each; seconds: of a layer."""
+    counts = [1] * len(room)
+    for _ in range(layers - len(room)):
+        open_to = [at for at, count in enumerate(counts) if count < room[at]]
+        quickest = min(open_to, key=lambda at: (counts[at] + 1) * seconds[at])
+        counts[quickest] += 1
+    return counts
+
+
+def layer_seconds(source: ModelSource, options: EngineOptions, device: Device) -> float:
+    """Measure a decode step of one row through a layer without embedding and head, on a device without a model."""
+    config = options.config_of(source.config)
+    part = Part(source, device, options, config.part(min(1, config.n_layers - 2), 1))
+    part.load(KV_BLOCK, None)
+    try:
+        cache = part.cache(1, 1, KV_BLOCK)
+        layers = part.earlier_layers(cache, 1)
+        cache.set_table(0, [0])
+        step = np.zeros((1, STEP_FIELDS), np.int32)
+        x = np.ones((1, config.hidden), np.float32)
+        times = []
+        for _ in range(_RUNS + 1):
+            began = time.perf_counter()
+            layers.decode(step, x)
+            times.append(time.perf_counter() - began)
+        layers.free()
+        cache.free()
+        return min(times[1:])  # the first one compiles
+    finally:
+        part.free()
