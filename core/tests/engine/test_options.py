@@ -100,7 +100,7 @@ def test_what_is_no_size(text: str) -> None:
 
 def test_the_ladder_names_options_that_exist(bitnet_help: Callable[[str], str]) -> None:
     class Nothing:
-        drop_scratch = shrink_cache = halve_chunk = fewer_sequences = lambda self: False
+        drop_scratch = shrink_cache = halve_chunk = fewer_sequences = offload_more = lambda self: False
 
     with pytest.raises(OutOfMemoryError) as caught:
         OomRecovery(Nothing()).recover(OutOfMemoryError("full", requested=1))
