@@ -11,6 +11,7 @@ from bitnet_cuda.kernels.portable.tiles import MEETINGS, WORKSPACE
 from bitnet_cuda.limits import MOST_SHARED
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.plugin import FEW_ROWS
 from bitnet_hal.rounding import ceil_div
 
 
@@ -44,6 +45,25 @@ def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) 
         if "LANES" in private:
             assert 32 % private["LANES"] == 0
             assert 8 * private["LANES"] >= head_dim
+
+
+def test_attention_of_few_rows_has_one_tuning_whatever_their_number() -> None:
+    """A row's positions are cut by the tuning, so it must be the same for a row alone and among FEW_ROWS."""
+    for rows, heads, kv_heads, head_dim in attention_shapes():
+        params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
+        tunings = {}
+        for count in (1, rows):
+            tunings[count] = tuning.select_tuning(
+                CATALOGUE["attention"], {"KV": 0}, {**params, "rows": count}, tensor_cores=True, wgmma=True
+            )
+        tuned = tunings[1]
+        assert (tunings[rows] == tuned) is (rows <= FEW_ROWS)
+        tile_n, splits = tuned.tile["TILE_N"], tuned.tile["SPLITS"]
+        assert heads // kv_heads % tile_n == 0, "a block's heads share a key/value head"
+        assert 4 * MEETINGS + 4 * FEW_ROWS * heads * splits * (head_dim + 4) <= tuned.workspace
+        assert splits == 1 or FEW_ROWS * (heads // tile_n) <= MEETINGS
+        assert 32 % tuned.private["LANES"] == 0
+        assert 8 * tuned.private["LANES"] >= head_dim
 
 
 def test_parts_of_argmax_fit_the_workspace() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bitnet_hal.plugin import Constants, KernelSpec, Params, Tuning
+from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
 
 from bitnet_cuda import decode_tiles, delta_tiles, other_tiles, tensor_tiles
+from bitnet_cuda.kernels.portable.tiles import attention_split
 from bitnet_cuda.kernels.portable.tiles import select_tuning as portable
 
 
@@ -14,6 +15,8 @@ def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, ten
     Raises UnsupportedError if other kernels must serve the launch.
     """
     name = spec.name
+    if name == "attention" and int(params["rows"]) <= FEW_ROWS:
+        return attention_split(params, decode_tiles.BLOCKS)
     tuning = delta_tiles.select_tuning(name, constants, params, tensor_cores=tensor_cores, wgmma=wgmma)
     if tuning is None and tensor_cores:
         tuning = decode_tiles.select_tuning(name, constants, params, wgmma=wgmma)

@@ -59,17 +59,3 @@ __device__ inline void join_parts(u32* workspace, size_t first_head, u32 splits,
         if (i == piece && threadIdx.x % JOINERS == 0) *(Joined*)(out + head * DIM + at) = sum;
     }
 }
-
-// inverses[which] of the block's H query heads and its key head, where QKNORM is 1; head_of(which): its DIM elements.
-template <class HeadOf>
-__device__ inline void head_inverses(float* inverses, HeadOf head_of, float eps) {
-    if (!QKNORM) return;
-    for (u32 which = threadIdx.x / 32; which <= H; which += GROUP / 32) {
-        const float* x = head_of(which);
-        float squares = 0.0f;
-        for (u32 d = threadIdx.x % 32; d < DIM; d += 32) squares += x[d] * x[d];
-        squares = warp_sum(squares);
-        if (threadIdx.x % 32 == 0) inverses[which] = head_inverse(squares, DIM, eps);
-    }
-    __syncthreads();
-}

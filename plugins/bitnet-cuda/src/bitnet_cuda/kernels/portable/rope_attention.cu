@@ -1,30 +1,35 @@
 // rope_store_kv and attention of rows that belong to different sequences: each row's newest key and value come from qkv and
 // go into the caches on the way. A block makes TILE_N (H) query heads of one key/value head over its share of a row's
-// positions (z of SPLITS, see meeting.cuh). LANES lanes share a cached position, eight elements each; every group of
-// lanes has running softmaxes of its own, put together at the end. What earlier steps have cached is asked for before
-// the kernels ahead have ended.
+// positions (z of SPLITS, see meeting.cuh), with the running softmaxes of running.cuh. What earlier steps have cached is
+// asked for before the kernels ahead have ended.
 #include "prelude.cuh"
 #include "rope_element.cuh"
 #include "kv_piece.cuh"
 
 #define H TILE_N
-#include "attention_parts.cuh"
+#include "running.cuh"
 
-#define WARPS (GROUP / 32)
-#define SLOTS (GROUP / LANES)
-
-struct Running {
-    float top[H], total[H], mixed[H][8];
-};
+// inverses[which] of the block's H query heads and its key head, where QKNORM is 1; head_of(which): its DIM elements.
+template <class HeadOf>
+__device__ inline void head_inverses(float* inverses, HeadOf head_of, float eps) {
+    if (!QKNORM) return;
+    for (u32 which = threadIdx.x / 32; which <= H; which += GROUP / 32) {
+        const float* x = head_of(which);
+        float squares = 0.0f;
+        for (u32 d = threadIdx.x % 32; d < DIM; d += 32) squares += x[d] * x[d];
+        squares = warp_sum(squares);
+        if (threadIdx.x % 32 == 0) inverses[which] = head_inverse(squares, DIM, eps);
+    }
+    __syncthreads();
+}
 
 KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, const float* q_gamma, const float* k_gamma,
                       u32* k_cache, u32* v_cache, const int* tables, float* out, u32* workspace, u32 rows, u32 n_heads,
                       u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale, float eps,
                       const u8* ahead, u32 ahead_bytes) {
-    __shared__ float inverses[H + 1], fresh[H + 2][DIM], mixed[WARPS][H][DIM], tops[WARPS][H], totals[WARPS][H];
+    __shared__ float inverses[H + 1], fresh[H + 2][DIM];
     u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
-    u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 d0 = threadIdx.x % LANES * 8, slot = threadIdx.x / LANES, row_words = row_bytes / 4;
+    u32 kv_head = first_head / per_kv, d0 = threadIdx.x % LANES * 8, slot = threadIdx.x / LANES, row_words = row_bytes / 4;
     let_next_start();
     fetch_ahead(ahead, ahead_bytes);
     Row now = step[row];
@@ -76,108 +81,21 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, con
     }
     Piece new_key = pack(new_k), new_value = pack(new_v);
     Running r;
-#pragma unroll
-    for (int h = 0; h < H; h++) {
-        r.top[h] = minus_infinity();
-        r.total[h] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 8; i++) r.mixed[h][i] = 0.0f;
-    }
-    for (u32 start = begin; start < end; start += UNROLL * SLOTS) {
-        float scores[UNROLL][H], k[8], v[8];
+    r.clear();
+    for (u32 start = begin; start < end; start += ROUND) {
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            u32 p = start + u * SLOTS + slot;
-            if (p == last) {
-                keys[u] = new_key;
-                values[u] = new_value;
-                if (first_head % per_kv == 0) {
-                    size_t at = ((size_t)now.slot / KV_BLOCK * n_kv_heads + kv_head) * KV_BLOCK + now.slot % KV_BLOCK;
-                    store_piece(new_key, k_cache + at * row_words, d0);
-                    store_piece(new_value, v_cache + at * row_words, d0);
-                }
-            }
-            unpack(keys[u], k);
-#pragma unroll
-            for (int h = 0; h < H; h++) {
-                float sum = 0.0f;
-#pragma unroll
-                for (int i = 0; i < 8; i++) sum += q[h][i] * k[i];
-#pragma unroll
-                for (int d = LANES / 2; d > 0; d >>= 1) sum += shuffle_xor(sum, d);
-                scores[u][h] = p < end ? sum * scale : minus_infinity();
+            if (start + u * SLOTS + slot != last) continue;
+            keys[u] = new_key;
+            values[u] = new_value;
+            if (first_head % per_kv == 0) {
+                size_t at = ((size_t)now.slot / KV_BLOCK * n_kv_heads + kv_head) * KV_BLOCK + now.slot % KV_BLOCK;
+                store_piece(new_key, k_cache + at * row_words, d0);
+                store_piece(new_value, v_cache + at * row_words, d0);
             }
         }
-#pragma unroll
-        for (int h = 0; h < H; h++) {
-            float top = r.top[h];
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++) top = fmaxf(top, scores[u][h]);
-            float rescale = r.top[h] == top ? 1.0f : expf(r.top[h] - top);
-            r.top[h] = top;
-            r.total[h] *= rescale;
-#pragma unroll
-            for (int i = 0; i < 8; i++) r.mixed[h][i] *= rescale;
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++) {
-                scores[u][h] = start + u * SLOTS + slot < end ? expf(scores[u][h] - top) : 0.0f;
-                r.total[h] += scores[u][h];
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            unpack(values[u], v);
-#pragma unroll
-            for (int h = 0; h < H; h++)
-#pragma unroll
-                for (int i = 0; i < 8; i++) r.mixed[h][i] += scores[u][h] * v[i];
-        }
-        if (start + UNROLL * SLOTS < end) load(start + UNROLL * SLOTS);
+        r.add(q, keys, values, start + slot, end, scale);
+        if (start + ROUND < end) load(start + ROUND);
     }
-#pragma unroll
-    for (int h = 0; h < H; h++) {
-#pragma unroll
-        for (int d = LANES; d < 32; d *= 2) {
-            float top = shuffle_xor(r.top[h], d), total = shuffle_xor(r.total[h], d);
-            float both = fmaxf(r.top[h], top);
-            float mine = share(r.top[h], r.total[h], both), other = share(top, total, both);
-            r.top[h] = both;
-            r.total[h] = r.total[h] * mine + total * other;
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                r.mixed[h][i] = r.mixed[h][i] * mine + shuffle_xor(r.mixed[h][i], d) * other;
-        }
-        if (lane < LANES)
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                if (d0 + i < DIM) mixed[warp][h][d0 + i] = r.mixed[h][i];
-        if (lane == 0) {
-            tops[warp][h] = r.top[h];
-            totals[warp][h] = r.total[h];
-        }
-    }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < H * DIM; i += GROUP) {
-        u32 h = i / DIM, d = i % DIM;
-        float top = minus_infinity(), total = 0.0f, sum = 0.0f;
-        for (int w = 0; w < WARPS; w++) top = fmaxf(top, tops[w][h]);
-        for (int w = 0; w < WARPS; w++) {
-            float part = share(tops[w][h], totals[w][h], top);
-            total += totals[w][h] * part;
-            sum += mixed[w][h][d] * part;
-        }
-        size_t head = (size_t)row * n_heads + first_head + h;
-        if (splits == 1) {
-            out[head * DIM + d] = sum / total;
-            continue;
-        }
-        float* part = attention_part(workspace, head, split);
-        part[4 + d] = sum;
-        if (d == 0) {
-            part[0] = top;
-            part[1] = total;
-        }
-    }
-    if (splits == 1 || !last_to_arrive(workspace, row * (n_heads / H) + blockIdx.x, splits)) return;
-    join_parts(workspace, (size_t)row * n_heads + first_head, splits, out);
+    finish(r, workspace, (size_t)row * n_heads + first_head, split, splits, out);
 }

@@ -13,10 +13,10 @@ KERNEL rope_store_kv(const float* qkv, const Row* step, const CosSin* rope, cons
                      float* q, u32* k_cache, u32* v_cache, u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim,
                      u32 row_bytes, float eps) {
     let_next_start();
-    wait_for_previous();
     u32 head = blockIdx.x * TILE_N + threadIdx.x / 32, row = blockIdx.y, heads = n_heads + 2 * n_kv_heads;
-    if (head >= heads) return;
     Row now = step[row];
+    wait_for_previous();
+    if (head >= heads) return;
     bool is_q = head < n_heads, is_v = head >= n_heads + n_kv_heads;
     if (!is_q && (now.position < 0 || now.slot < 0)) return;
     const Two* x = (const Two*)(qkv + ((size_t)row * heads + head) * head_dim);

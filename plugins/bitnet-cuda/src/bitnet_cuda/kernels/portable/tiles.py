@@ -91,6 +91,27 @@ def attention(params: Params) -> Tuning:
     return tuned(128, {"TILE_N": shared_heads(params, 4), "TILE_T": 1, "SPLITS": 1})
 
 
+def attention_split(params: Params, units: int) -> Tuning:
+    """Return the tuning of attention_split.cu, the same for 1 to FEW_ROWS rows.
+
+    SPLITS: the most blocks that share the positions of a row, at least SPAN for each: with one row they fill the GPU.
+    LANES: the lanes that share a position. UNROLL: the positions of a lane in one round.
+    """
+    heads = int(params["n_heads"])
+    head_dim = int(params["head_dim"])
+    tile_n = shared_heads(params, 4)
+    splits = max(1, min(MOST_SPLITS, units // (heads // tile_n)))
+    part_bytes = 4 * FEW_ROWS * heads * splits * (head_dim + 4)
+    tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
+    workspace = 4 * MEETINGS + part_bytes
+    return tuned(256, tile, "split", workspace=workspace, DIM=head_dim, LANES=lanes(head_dim), UNROLL=4, SPAN=64)
+
+
+def lanes(head_dim: int) -> int:
+    """Return the number of lanes that share a cached position, with eight elements each (kv_piece.cuh)."""
+    return 1 << (ceil_div(head_dim, 8) - 1).bit_length()
+
+
 def rope_attention(params: Params, units: int) -> Tuning:
     """Return the tuning of rope_attention.cu.
 
@@ -104,9 +125,8 @@ def rope_attention(params: Params, units: int) -> Tuning:
     fitting_splits = (WORKSPACE - 4 * MEETINGS) // part_bytes
     blocks = rows * (heads // tile_n)
     splits = max(1, min(MOST_SPLITS, fitting_splits, units // blocks))
-    lanes = 1 << (ceil_div(head_dim, 8) - 1).bit_length()
     tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
-    return tuned(256, tile, workspace=WORKSPACE, DIM=head_dim, LANES=lanes, UNROLL=4, SPAN=128)
+    return tuned(256, tile, workspace=WORKSPACE, DIM=head_dim, LANES=lanes(head_dim), UNROLL=4, SPAN=128)
 
 
 def rope_store_kv(constants: Constants, params: Params) -> Tuning:

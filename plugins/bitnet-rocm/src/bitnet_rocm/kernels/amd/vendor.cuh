@@ -79,4 +79,5 @@ __device__ inline u32 warp_max_bits(u32 v) {
 // Launches of a graph do not overlap here, and nothing is fetched ahead.
 __device__ inline void let_next_start() {}
 __device__ inline void wait_for_previous() {}
+__device__ inline void fetch(const void*, u32) {}
 __device__ inline void fetch_ahead(const u8*, u32) {}
