@@ -46,7 +46,7 @@ class ChatCall:
 
     def _check(self) -> None:
         request = self.request
-        check_common(request, self.model, self.service.names)
+        check_common(request, self.model)
         if request.top_logprobs and not request.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs", param="top_logprobs")
         for name in ("functions", "function_call", "web_search_options"):

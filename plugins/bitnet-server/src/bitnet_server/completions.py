@@ -38,7 +38,7 @@ class CompletionCall:
         self.states: Sequence[RequestState] = ()
         self.prompts: list[list[int]] = []
         self._prompt_scores: dict[int, dict[int, TokenScore]] = {}
-        check_common(request, self.model, service.names)
+        check_common(request, self.model)
         if request.suffix:
             raise ApiError(400, "this model has no tokens for a suffix", param="suffix", code="unsupported_value")
         if request.max_tokens == 0 and not request.echo:
