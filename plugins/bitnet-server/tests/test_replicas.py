@@ -117,4 +117,4 @@ def test_a_named_device_that_is_not_there_ends_the_server(serve: Any) -> None:
                 break
             time.sleep(0.02)
         assert "there is no device cuda:7" in str(served.service.error)
-        assert not served.service.ready
+        assert not served.models.ready

@@ -111,10 +111,17 @@ def memory_wanted(options: EngineOptions, source: ModelSource, device: Device) -
     context."""
     config = options.config_of(source.config)
     chunk = widest_chunk(config, device.info, options.prefill_chunk, options.max_sequences)
-    sequences, checkpoints = concurrency(options, source, device, options.max_sequences, chunk)
+    room = concurrency(options, source, device, options.max_sequences, chunk)
     blocks = ceil_div(options.context_of(config), KV_BLOCK)
-    longest = cache_bytes(config, options.kv_dtype, blocks, sequences + checkpoints)
-    return plan_memory(source, kv_cache=options.kv_cache_bytes or longest, sequences=sequences, chunk=chunk)
+    longest = cache_bytes(config, options.kv_dtype, blocks, room.requests + room.more_states)
+    return plan_memory(
+        source,
+        kv_cache=options.kv_cache_bytes or longest,
+        sequences=room.requests,
+        chunk=chunk,
+        verify_rows=verify_rows(options, config, device.info, room.requests, chunk),
+        prediction=config.prediction_head,
+    )
 
 
 def free_share(device: Device, taken: int) -> int:
