@@ -122,6 +122,7 @@ class Loader:
         model = one.service.model
         info = model.device.info
         one.placed = (info, model.engine.memory_plan().weights)
+        one.nbytes = one.nbytes or sum(tensor.nbytes for tensor in model.source.tensors)
         more = " and others" if model.others is not None else ""
         self._say(f"{one.names[0]} on {info.request} ({info.name}){more}, {one.service.slots} concurrent requests")
 

@@ -46,7 +46,7 @@ class ServedModel:
 
     @property
     def state(self) -> State:
-        """Whether the model is loaded."""
+        """The state for clients; a model that is being unloaded counts as loaded."""
         if self.loading is not None:
             return "loading"
         return "unloaded" if self.service is None else "loaded"
