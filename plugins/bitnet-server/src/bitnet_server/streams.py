@@ -116,11 +116,13 @@ class Sender:
         self._send, self._seconds = send, seconds
         self._task = asyncio.current_task()
         self._late = False
-        self._watchdog = Watchdog(self._give_up)
+        self._writing = False
+        self._watchdog = Watchdog(self.give_up)
 
     async def write(self, body: bytes) -> None:
         """Write one part; more follow."""
         self._watchdog.set(self._seconds)
+        self._writing = True
         try:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
         except asyncio.CancelledError:
@@ -128,15 +130,17 @@ class Sender:
                 raise ClientGoneError from None
             raise
         finally:
+            self._writing = False
             self._watchdog.off()
 
     def stop(self) -> None:
         """End the response."""
         self._watchdog.stop()
 
-    def _give_up(self) -> None:
-        self._late = True
-        if self._task is not None:
+    def give_up(self) -> None:
+        """End a `write` that the client does not read."""
+        if self._task is not None and self._writing and not self._late:
+            self._late = True
             self._task.cancel()
 
 
@@ -190,6 +194,7 @@ class EventStream:
         """Send the response."""
         async with Reader(self._service, self._queue, self._states, receive) as reader:
             await self._start.head(headers)
+            self._queue.overflow = self._start.sender.give_up
             try:
                 await self._events(reader, self._start.sender.write)
                 await self._start.end()
