@@ -34,6 +34,8 @@ class ServerSentEvents:
 
     def frame(self, documents: list[bytes]) -> bytes:
         """Return the bytes of these JSON documents in the stream."""
+        if len(documents) == 1:  # nearly always
+            return b"data: " + documents[0] + b"\n\n"
         return b"".join(b"data: " + document + b"\n\n" for document in documents)
 
     def failed(self, error: ApiError) -> bytes:
