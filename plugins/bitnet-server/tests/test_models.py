@@ -222,6 +222,18 @@ def test_a_pinned_model_stays(serve: Any) -> None:
         assert served.models.ready
 
 
+def test_a_pinned_model_that_cannot_be_loaded_ends_the_server(serve: Any) -> None:
+    def before(make_room: Any) -> None:
+        raise ModelError("b.gguf: there is no such file")
+
+    models = two(b=opener(64, before))
+    models[1].pinned = True
+    with serve(served=models, loaded=False) as served:
+        until(lambda: served.models.error is not None)
+        assert "b.gguf" in str(served.models.error)
+        assert not served.models.ready
+
+
 def test_models_are_loaded_and_unloaded_on_demand(pair: Any) -> None:
     assert pair.client.post("/models/load", json={"model": "b"}).json() == {"success": True}
     assert states(pair.client) == {"a": "unloaded", "b": "loaded"}
