@@ -15,6 +15,7 @@ from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.kernels.describe import table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins" / "bitnet-server" / "src"))  # it need not be installed
+from bitnet_server.model_list import Sources, TableOptions
 from bitnet_server.settings import Settings
 
 _CLASSES = (
@@ -24,6 +25,8 @@ _CLASSES = (
     ModelOptions,
     SamplingParams,
     Settings,
+    Sources,
+    TableOptions,
     TextOptions,
     ThinkingOptions,
 )

@@ -139,6 +139,8 @@ def test_a_grammar_that_cannot_continue_is_refused_before_any_step(model: bitnet
     [
         {"type": "array", "items": {"enum": [1]}, "minItems": 2000, "maxItems": 2001},  # masks that take long
         {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(600)}},  # fails after its brace
+        {"type": "object", "patternProperties": {"^[ab]$": {}}, "minProperties": 2},  # a name may repeat
+        {"type": "object", "minProperties": 3, "required": ["a"]},
     ],
 )
 def test_a_schema_that_costs_too_much_is_refused_wherever_it_stands(schema: Any) -> None:
@@ -152,6 +154,8 @@ def test_a_schema_that_costs_too_much_is_refused_wherever_it_stands(schema: Any)
     "schema",
     [
         True,
+        {"type": "object", "patternProperties": {"^[ab]$": {}}, "minProperties": 1},
+        {"type": "object", "additionalProperties": {"enum": [1]}, "minProperties": 1},
         {"type": "array", "items": {"enum": [1]}, "uniqueItems": False, "maxItems": 1000},
         {"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"enum": [1]}},
         {"type": "string", "format": "password"},

@@ -14,7 +14,8 @@ from typing import Any
 import bitnet_core
 from bitnet_hal.errors import BitnetError
 from bitnet_server.app import make_app
-from bitnet_server.service import Service
+from bitnet_server.models import Models
+from bitnet_server.served_model import ServedModel
 from bitnet_server.settings import Settings
 from ray import serve
 from starlette.types import ASGIApp
@@ -44,21 +45,22 @@ class Bitnet:
         def load() -> bitnet_core.Model:
             return bitnet_core.load(model, device, max_sequences=sequences, stream_interval=0.02)
 
-        self._service = Service(load, settings)
-        self._service.start()
-        while self._service.loading:
-            if self._service.error is not None:
-                raise self._service.error
+        self._models = Models([ServedModel(lambda make_room: load())], settings, lambda text: None)
+        self._models.start()
+        while self._models.loading:
+            if self._models.error is not None:
+                raise self._models.error
             await asyncio.sleep(0.05)
-        keep(make_app(self._service))
+        keep(make_app(self._models))
 
     def check_health(self) -> None:
         """Ray replaces a replica whose engine hangs or whose device is lost."""
-        if not self._service.ready:
-            raise BitnetError(f"the engine does not work any more: {self._service.error or 'it hangs'}")
+        if not self._models.ready:
+            raise BitnetError(f"the engine does not work any more: {self._models.error or 'it hangs'}")
 
     def __del__(self) -> None:
-        self._service.close()
+        for service in self._models.services:
+            service.close()
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:

@@ -58,6 +58,7 @@ def relaxed(schema: Any) -> tuple[Any, list[str]]:
     def relax(part: dict[str, Any]) -> dict[str, Any]:
         found = [key for key in part if key in _UNSUPPORTED]
         found += [key for key, value in part.items() if _is_costly(key, value)]
+        found += ["minProperties"] if _may_repeat_names(part) else []
         found += [key for key in ("pattern",) if _LOOK_AROUND.search(str(part.get(key, "")))]
         if any(_LOOK_AROUND.search(name) for name in _mapping(part.get("patternProperties"))):
             found.append("patternProperties")
@@ -73,14 +74,16 @@ def relaxed(schema: Any) -> tuple[Any, list[str]]:
 
 
 def costly(schema: Any) -> str:
-    """Return the part of a schema whose masks take too long or too much memory to compute, or that cannot be computed;
-    else ""."""
+    """Return the part of a schema whose masks take too long or too much memory to compute, or that cannot be computed
+    or enforced; else ""."""
     found: list[str] = []
 
     def look(part: dict[str, Any]) -> dict[str, Any]:
         for key in ("minItems", "minProperties"):
             if _is_costly(key, part.get(key)):
                 found.append(f"{key} is {part[key]}; at most {_REPEATED} can be enforced")
+        if _may_repeat_names(part):
+            found.append("minProperties cannot be enforced for names that the schema does not list: one may repeat")
         found.extend(f"{key} has an integer beyond 2^53" for key in ("const", "enum") if _is_costly(key, part.get(key)))
         names = set(_mapping(part.get("properties"))).difference(_sequence(part.get("required")))
         if len(names) > _OPTIONAL:
@@ -95,6 +98,14 @@ def _is_costly(key: str, value: Any) -> bool:
     if key in ("const", "enum"):
         return _has_inexact_integer(value)
     return key in ("minItems", "minProperties") and isinstance(value, int | float) and value > _REPEATED
+
+
+def _may_repeat_names(part: Mapping[str, Any]) -> bool:
+    """Return whether an object may reach minProperties by a name that it has twice: llguidance counts such names."""
+    least, more = part.get("minProperties"), part.get("additionalProperties", "properties" not in part)
+    if not isinstance(least, int) or (more is False and not part.get("patternProperties")):
+        return False
+    return least > len(_sequence(part.get("required"))) + 1
 
 
 def _has_inexact_integer(value: Any) -> bool:

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ import bitnet_core
 import httpx
 import pytest
 from bitnet_server import run as run_module
+from bitnet_server.models import Models
+from bitnet_server.served_model import ServedModel
 from bitnet_server.service import Service
 from bitnet_server.settings import Settings
 
@@ -27,9 +29,16 @@ class Served:
     """A running server, seen from outside and inside."""
 
     url: str
-    service: Service
+    models: Models
     told: list[str]
     stop: Callable[[], None]
+
+    @property
+    def service(self) -> Service:
+        """The first model's."""
+        service = self.models.served[0].service
+        assert service is not None
+        return service
 
     @property
     def port(self) -> int:
@@ -42,7 +51,7 @@ class Served:
         """Wait until no text is under way, and every place is free."""
         end = time.monotonic() + seconds
         while True:
-            figures = self.service._figures() or {}
+            figures = self.service.replicas.figures()
             if not self.service.active and not figures["running"] and not figures["waiting"]:
                 assert figures["cache_use"] == 0
                 return
@@ -56,14 +65,22 @@ def load(**options: Any) -> Callable[[], bitnet_core.Model]:
 
 
 @contextmanager
-def serving(opener: Callable[[], Any] | None = None, *, loaded: bool = True, **settings: Any) -> Iterator[Served]:
-    """A server in a thread of its own."""
+def serving(
+    opener: Callable[[], Any] | None = None,
+    *,
+    loaded: bool = True,
+    served: Sequence[ServedModel] = (),
+    names: tuple[str, ...] = (),
+    **settings: Any,
+) -> Iterator[Served]:
+    """A server in a thread of its own. served: its models; without any it has one, which `opener` opens."""
     chosen = Settings(port=0, **settings)
-    service = Service(opener or load(), chosen)
-    server = run_module._Server(run_module._config(service, chosen))
-    listener = run_module._listen(chosen)
     told: list[str] = []
-    main = run_module._serve(server, service, listener, told.append)
+    one = ServedModel(lambda make_room: (opener or load())(), names)
+    models = Models(served or [one], chosen, told.append)
+    server = run_module._Server(run_module._config(models, chosen))
+    listener = run_module._listen(chosen)
+    main = run_module._serve(server, models, listener, told.append)
     thread = threading.Thread(target=asyncio.run, args=(main,))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     thread.start()
@@ -75,13 +92,13 @@ def serving(opener: Callable[[], Any] | None = None, *, loaded: bool = True, **s
 
     try:
         end = time.monotonic() + 30
-        while loaded and service.loading:
+        while loaded and models.loading:
             assert time.monotonic() < end
-            assert service.error is None, service.error
+            assert models.error is None, models.error
             time.sleep(0.01)
         while not server.started:
             time.sleep(0.01)
-        yield Served(url, service, told, stop)
+        yield Served(url, models, told, stop)
     finally:
         stop()
 

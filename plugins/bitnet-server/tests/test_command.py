@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import bitnet_core.api
 import pytest
 import typer
 from bitnet_core.cli.options import ModelOptions
 from bitnet_core.options.engine import EngineOptions
-from bitnet_core.options.fields import options_of
+from bitnet_core.options.fields import arguments_of, options_of
 from bitnet_core.options.loading import LoadOptions
 from bitnet_hal.errors import UsageError
 from bitnet_server import command
+from bitnet_server.model_list import ListedModel, Sources
 from bitnet_server.settings import Settings
 from typer.testing import CliRunner
 
@@ -45,16 +43,21 @@ from typer.testing import CliRunner
 def test_options_of_the_model_arrive(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], arrived: dict[str, Any]
 ) -> None:
-    loads = list[Callable[[], Any]]()
-    monkeypatch.setattr(command, "_start", lambda _, load, quiet: loads.append(load))
-    device = SimpleNamespace(info=SimpleNamespace(backend="numpy"))
-    monkeypatch.setattr(bitnet_core.api, "load", lambda *_, **options: SimpleNamespace(device=device, options=options))
+    listed: list[ListedModel] = []
+    monkeypatch.setattr(command, "_start", lambda _, models, quiet: listed.extend(models))
     app = typer.Typer()
     app.command()(command.serve)
     done = CliRunner().invoke(app, ["-d", "numpy", *arguments])
     assert done.exit_code == 0, done.output
-    options = loads[0]().options
+    options = arguments_of(listed[0].loading) | arguments_of(listed[0].engine)
     assert {name: options[name] for name in arrived} == arrived
+
+
+def test_a_model_is_loaded_after_room_was_made() -> None:
+    asked: list[tuple[str, int]] = []
+    one = ListedModel(None, "numpy", LoadOptions(), EngineOptions(context=128, max_sequences=2))
+    with command.loader(one)(lambda device, plan: asked.append((device.info.request, plan.weights))) as model:
+        assert asked == [("numpy:0", model.engine.memory_plan().weights)]
 
 
 def test_serve_has_every_option_of_the_model() -> None:
@@ -62,14 +65,14 @@ def test_serve_has_every_option_of_the_model() -> None:
     app.command()(command.serve)
     shown: Any = typer.main.get_command(app)
     flags = {flag for parameter in shown.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-    for declaring in (ModelOptions, LoadOptions, EngineOptions, Settings):
+    for declaring in (ModelOptions, Sources, LoadOptions, EngineOptions, Settings):
         for one in options_of(declaring).values():
             assert {part for flag in one.flags for part in flag.split("/")} <= flags, one.name
 
 
 def test_settings_are_read_from_lists_and_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     taken: list[Settings] = []
-    monkeypatch.setattr(command, "_start", lambda settings, load, quiet: taken.append(settings))
+    monkeypatch.setattr(command, "_start", lambda settings, models, quiet: taken.append(settings))
     monkeypatch.setenv("BITNET_API_KEY", "third")
     keys = tmp_path / "keys"
     keys.write_text("first\n\nsecond\n")

@@ -44,7 +44,8 @@ def test_slots_show_requests_without_texts(serve: Any) -> None:
         assert client.get("/slots").json() == []
         body = {"prompt": "Once upon a time", "max_tokens": 900, "stream": True, "ignore_eos": True}
         with client.stream("POST", "/v1/completions", json=body) as answer:
-            next(answer.iter_lines())
+            lines = answer.iter_lines()  # kept: the connection closes with it
+            next(lines)
             (slot,) = client.get("/slots").json()
         assert (slot["state"], slot["is_processing"], slot["n_ctx"]) == ("running", True, 1024)
         assert "Once" not in str(slot)

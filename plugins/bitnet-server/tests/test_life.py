@@ -207,10 +207,10 @@ def test_a_lost_device_fails_cleanly(serve: Any, events: Any) -> None:
         assert client.get("/health/ready").status_code == 503
         assert client.post(COMPLETIONS, json=LONG).status_code == 503
         for _ in range(200):
-            if not served.service.active and served.service.leaving:
+            if not served.models.active and served.models.leaving:
                 break
             time.sleep(0.02)
-        assert served.service.leaving
+        assert served.models.leaving
 
 
 def test_refusals_are_counted_by_reason(client: httpx.Client) -> None:

@@ -113,8 +113,8 @@ def test_a_lost_device_changes_no_text(serve: Any, server: Any) -> None:
 def test_a_named_device_that_is_not_there_ends_the_server(serve: Any) -> None:
     with serve(model("cuda:0,cuda:7"), loaded=False) as served:
         for _ in range(1000):
-            if served.service.error is not None:
+            if served.models.error is not None:
                 break
             time.sleep(0.02)
-        assert "there is no device cuda:7" in str(served.service.error)
-        assert not served.service.ready
+        assert "there is no device cuda:7" in str(served.models.error)
+        assert not served.models.ready

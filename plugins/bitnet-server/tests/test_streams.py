@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bitnet_server import request_state
 from bitnet_server.metrics import Histogram
 from bitnet_server.streams import ClientGoneError, Sender
 from bitnet_server.watchdog import Watchdog
@@ -42,6 +44,28 @@ def test_a_reader_that_does_not_read_is_given_up() -> None:
         with pytest.raises(ClientGoneError):
             await Sender(stuck, 0.02).write(b"text")
         await asyncio.sleep(0)  # the task itself is not cancelled
+
+    asyncio.run(main())
+
+
+def test_a_reader_that_is_too_far_behind_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_state, "MAX_BACKLOG", 5000)
+
+    async def stuck(message: Any) -> None:
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        sender, queue = Sender(stuck, 30), request_state.OutputQueue()
+        queue.overflow = sender.give_up
+        for _ in range(100):
+            queue.put(request_state.Delta(0, "text", 1))
+        assert len(queue.take()) == 100  # nobody is stuck: the reader takes it
+        score = SimpleNamespace(top=((1, -1.0),) * 20)
+        for _ in range(2):
+            delta = request_state.Delta(0, "text", 1, scores=(score,))  # type: ignore[arg-type]
+            asyncio.get_running_loop().call_later(0.01, queue.put, delta)
+        with pytest.raises(ClientGoneError):
+            await sender.write(b"text")
 
     asyncio.run(main())
 

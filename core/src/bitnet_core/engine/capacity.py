@@ -16,7 +16,7 @@ from bitnet_core.engine.speculation.choice import verify_rows
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import MAX_PREFILL_CHUNK, EngineOptions
-from bitnet_core.plan.memory import plan_memory
+from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
 from bitnet_core.plan.scratch import scratch_row_bytes
 
 log = logging.getLogger(__name__)
@@ -135,6 +135,24 @@ def cache_blocks(
         kept = f", and the states of {sequences} requests {states:,}" if states else ""
         raise UsageError(f"a kv_cache_bytes of {budget:,} bytes is too small: one block takes {need:,}{kept}")
     return blocks
+
+
+def memory_wanted(options: EngineOptions, source: ModelSource, device: Device) -> DeviceMemoryPlan:
+    """Return the memory of an engine on a device. Its cache has kv_cache_bytes, without it a sequence of the longest
+    context."""
+    config = options.config_of(source.config)
+    chunk = widest_chunk(config, device.info, options.prefill_chunk, options.max_sequences)
+    room = concurrency(options, source, device, options.max_sequences, chunk)
+    blocks = ceil_div(options.context_of(config), KV_BLOCK)
+    longest = cache_bytes(config, options.kv_dtype, blocks, room.requests + room.more_states)
+    return plan_memory(
+        source,
+        kv_cache=options.kv_cache_bytes or longest,
+        sequences=room.requests,
+        chunk=chunk,
+        verify_rows=verify_rows(options, config, device.info, room.requests, chunk),
+        prediction=config.prediction_head,
+    )
 
 
 def free_share(device: Device, taken: int) -> int:

@@ -7,15 +7,8 @@ from typing import Protocol
 
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document
+from bitnet_server.service import Service
 from bitnet_server.streams import ResponseFormatter
-
-
-class Streaming(Protocol):
-    """The part of a request that says how to answer."""
-
-    @property
-    def stream(self) -> bool | None:
-        """Answer with a stream."""
 
 
 class Call(Protocol):
@@ -24,8 +17,8 @@ class Call(Protocol):
     states: Sequence[RequestState]
 
     @property
-    def request(self) -> Streaming:
-        """The parsed body."""
+    def service(self) -> Service:
+        """The model's service."""
 
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests. Runs in a worker thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from bitnet_server.framing import ServerSentEvents
 from bitnet_server.output_format import grammar_in
 from bitnet_server.request_builder import check_common, generation_requests
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
-from bitnet_server.response import Document, ResponseEnvelope, chat_logprobs, timings, usage
+from bitnet_server.response import Document, ResponseEnvelope, TextTemplate, chat_logprobs, timings, usage
 from bitnet_server.schema import ChatRequest, Message
 from bitnet_server.service import Service
 from bitnet_server.tool_calls import Parser, to_tool_calls
@@ -46,7 +47,7 @@ class ChatCall:
 
     def _check(self) -> None:
         request = self.request
-        check_common(request, self.model, self.service.names)
+        check_common(request, self.model)
         if request.top_logprobs and not request.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs", param="top_logprobs")
         for name in ("functions", "function_call", "web_search_options"):
@@ -166,6 +167,7 @@ class ChatFormatter(ServerSentEvents):
         self._envelope = ResponseEnvelope(call.service, "chatcmpl", "chat.completion.chunk")
         options = call.request.stream_options
         self._usage = bool(options and options.include_usage)
+        self._texts = [TextTemplate(partial(self._text_chunk, index)) for index in range(len(parsers))]
 
     def start(self) -> list[bytes]:
         """Return a chunk with the role for every choice."""
@@ -180,8 +182,10 @@ class ChatFormatter(ServerSentEvents):
             scores = chat_logprobs(self._call.model.tokenizer, delta.scores)
         if delta.reasoning:
             found.append(self._chunk(delta.index, {"reasoning_content": delta.reasoning}))
-        if part.text or scores:
+        if scores:
             found.append(self._chunk(delta.index, {"content": part.text}, logprobs=scores))
+        elif part.text:
+            found.append(self._texts[delta.index].chunk(part.text))
         found += [self._chunk(delta.index, {"tool_calls": [call]}) for call in part.calls]
         if delta.finish is not None:
             found.append(self._chunk(delta.index, {}, reason=parser.reason(delta.finish)))
@@ -195,6 +199,9 @@ class ChatFormatter(ServerSentEvents):
         return [
             msgspec.json.encode(self._envelope.document([], usage=usage(states, len(states)), timings=timings(states)))
         ]
+
+    def _text_chunk(self, index: int, text: str) -> bytes:
+        return self._chunk(index, {"content": text})
 
     def _chunk(
         self, index: int, delta: Document, *, logprobs: Document | None = None, reason: str | None = None

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from bitnet_core.cli.console import note, progress_bar, say, stderr
 from bitnet_core.cli.opening import slow_device, use_threads
 from bitnet_core.cli.options import ModelOptions, QuietOption
-from bitnet_core.cli.parameters import expanded
+from bitnet_core.cli.parameters import Field, expanded
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import arguments_of
 from bitnet_core.options.loading import LoadOptions
 from bitnet_core.options.split import main_device
 
+from bitnet_server.model_list import ListedModel, Sources, listed_models
 from bitnet_server.settings import KEY_VARIABLE, Settings
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
+    from bitnet_hal.discovery.request import DeviceRequest
+
+    from bitnet_server.served_model import MakeRoom
 
 STREAM_INTERVAL = 0.02
 """Seconds of greedy decoding that a client who arrives may have to wait for."""
@@ -29,56 +33,80 @@ STREAM_INTERVAL = 0.02
 def serve(
     *,
     settings: Settings,
-    model: ModelOptions,
+    sources: Sources,
+    device: Annotated[str | None, Field(ModelOptions)],
+    threads: Annotated[int | None, Field(ModelOptions)],
     loading: LoadOptions,
     engine: EngineOptions,
     quiet: QuietOption = False,
 ) -> None:
-    """Serve a model over HTTP, as OpenAI's API, with a chat page at /.
+    """Serve models over HTTP, as OpenAI's API, with a chat page at /.
 
-    It listens at once and answers 503 until the model is loaded. Ctrl-C lets running requests finish.
+    It listens at once and answers 503 until a single model is loaded; of several, each is loaded at its first request.
+    Ctrl-C lets running requests finish.
     """
     if key := os.environ.get(KEY_VARIABLE, "").strip():
         settings = replace(settings, api_keys=(*settings.api_keys, key))
-    use_threads(model.threads)
-    _start(settings, _loader(model, loading, replace(engine, stream_interval=STREAM_INTERVAL)), quiet)
+    use_threads(threads)
+    engine = replace(engine, stream_interval=STREAM_INTERVAL)
+    _start(settings, listed_models(sources, settings.names, device, loading, engine), quiet)
 
 
-def _start(settings: Settings, load: Callable[[], Model], quiet: bool) -> None:
+def _start(settings: Settings, models: Sequence[ListedModel], quiet: bool) -> None:
     from bitnet_server.run import run
+    from bitnet_server.served_model import ServedModel
 
+    served = [ServedModel(loader(one), one.names, one.nbytes, one.pinned) for one in models]
     if not (settings.loopback or settings.api_keys):
         say(f"warning: anybody who reaches {settings.host} can use this server: there is no API key", "yellow")
     if settings.log_requests:
         _log_requests()
-    run(load, settings, _teller(quiet))
+    run(served, settings, _teller(quiet))
 
 
-def _loader(options: ModelOptions, loading: LoadOptions, engine: EngineOptions) -> Callable[[], Model]:
-    """Return a function that loads the model. Raises UsageError at once if the device's name is not valid."""
+def loader(one: ListedModel) -> Callable[[MakeRoom], Model]:
+    """Return a function that loads a model. Raises UsageError at once if a device's name is not valid."""
     from bitnet_hal.discovery.request import ALL, resolve_requests
 
-    requests = resolve_requests(main_device(engine.split, options.device))
+    requests = resolve_requests(main_device(one.engine.split, one.device))
 
-    def load() -> Model:
-        from bitnet_core.api import load as load_model
+    def load(make_room: MakeRoom) -> Model:
         from bitnet_core.api.replicas import SeveralDevices
 
         several = SeveralDevices(requests) if len(requests) > 1 or requests == (ALL,) else None
-        with progress_bar("starting") as progress:
-            loaded = load_model(
-                options.model,
-                requests[0] if several is None else several.first(),
-                progress=progress,
-                **arguments_of(loading),
-                **arguments_of(engine),
-            )
+        loaded = _loaded(one, requests[0] if several is None else several.first(), make_room)
         loaded.others = several
-        if several is None and (hint := slow_device(options.device, loaded.device.info.backend)):
+        if several is None and (hint := slow_device(one.device, loaded.device.info.backend)):
             note(hint)
         return loaded
 
     return load
+
+
+def _loaded(one: ListedModel, request: DeviceRequest, make_room: MakeRoom) -> Model:
+    """Load a model onto a device after room was made in its memory."""
+    from bitnet_core.api import load
+    from bitnet_core.api.loading import open_source
+    from bitnet_core.engine.capacity import memory_wanted
+    from bitnet_hal.discovery.opening import Opening
+    from bitnet_hal.environment import strict_mode
+
+    loading, engine = one.loading, one.engine
+    strict = strict_mode() if loading.strict is None else loading.strict
+    with progress_bar("starting") as progress, Opening(request, loading.fallback) as opening:
+        source = open_source(one.model, loading.layout, strict, loading.mmap)
+        try:
+            device, _ = opening.result()
+        except BaseException:
+            source.close()
+            raise
+        try:
+            make_room(device, memory_wanted(engine, source, device))
+        except BaseException:
+            source.close()
+            device.close()
+            raise
+        return load(source, opening, progress=progress, **arguments_of(loading), **arguments_of(engine))
 
 
 def _log_requests() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +18,7 @@ from bitnet_server.framing import ServerSentEvents
 from bitnet_server.output_format import grammar_in
 from bitnet_server.request_builder import check_common, generation_requests
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
-from bitnet_server.response import Document, ResponseEnvelope, floor, timings, token_bytes, usage
+from bitnet_server.response import Document, ResponseEnvelope, TextTemplate, floor, timings, token_bytes, usage
 from bitnet_server.schema import CompletionRequest
 from bitnet_server.service import Service
 
@@ -38,7 +39,7 @@ class CompletionCall:
         self.states: Sequence[RequestState] = ()
         self.prompts: list[list[int]] = []
         self._prompt_scores: dict[int, dict[int, TokenScore]] = {}
-        check_common(request, self.model, service.names)
+        check_common(request, self.model)
         if request.suffix:
             raise ApiError(400, "this model has no tokens for a suffix", param="suffix", code="unsupported_value")
         if request.max_tokens == 0 and not request.echo:
@@ -206,6 +207,7 @@ class CompletionFormatter(ServerSentEvents):
         self._begun: set[int] = set()
         options = call.request.stream_options
         self._usage = bool(options and options.include_usage)
+        self._texts = [TextTemplate(partial(self._text_chunk, index)) for index in range(len(call.states))]
 
     def start(self) -> list[bytes]:
         """Return no chunks: the first chunk of a choice carries the prompt, if it is requested."""
@@ -220,9 +222,10 @@ class CompletionFormatter(ServerSentEvents):
             text = call.echo(index) + text
             scores = [*call.prompt_logprobs(index), *scores]  # type: ignore[list-item]  # None for the first token
         found = []
-        if text or scores:
-            logprobs = self._offsets[index].document(scores) if call.request.logprobs is not None else None
-            found.append(self._chunk(index, text, logprobs, None))
+        if call.request.logprobs is None and text:
+            found.append(self._texts[index].chunk(text))
+        elif call.request.logprobs is not None and (text or scores):
+            found.append(self._chunk(index, text, self._offsets[index].document(scores), None))
         if delta.finish is not None:
             found.append(self._chunk(index, "", None, delta.finish))
         return found
@@ -233,6 +236,9 @@ class CompletionFormatter(ServerSentEvents):
             return []
         call = self._call
         return [msgspec.json.encode(self._envelope.document([], usage=usage(call.states, call.texts)))]
+
+    def _text_chunk(self, index: int, text: str) -> bytes:
+        return self._chunk(index, text, None, None)
 
     def _chunk(self, index: int, text: str, logprobs: Document | None, reason: str | None) -> bytes:
         choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}

@@ -7,17 +7,48 @@ from typing import TYPE_CHECKING, Any
 
 from bitnet_server.response import Document
 from bitnet_server.schema import NUMBERS
+from bitnet_server.served_model import ServedModel
 from bitnet_server.service import Service
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
 
 
-def props(service: Service) -> Document:
-    """Return the properties that the chat page shows, and those of llama.cpp's server that are known here."""
+def model_document(one: ServedModel, name: str, created: int) -> Document:
+    """Return a model of /v1/models: OpenAI's fields, llama.cpp's status, and size and shape."""
+    status: Document = {"value": one.state}
+    if one.state == "unloaded" and one.error is not None:
+        status["failed"] = True
+    document = {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "bitnet",
+        "status": status,
+        "size": one.nbytes,
+        "pinned": one.pinned,
+    }
+    if (model := one.model) is not None:
+        document["meta"] = {
+            "n_ctx": model.engine.max_model_len,
+            "n_vocab": model.config.vocab,
+            "device": model.device.info.request,
+            "device_name": model.device.info.name,
+        }
+    return document
+
+
+def props(one: ServedModel) -> Document:
+    """Return the properties that the chat page shows, and those of llama.cpp's server that are known here.
+
+    A model that is not loaded has only its name and state.
+    """
     from bitnet_server.request_builder import usual_temperature  # it takes long to import: the server listens meanwhile
 
-    model = service.model
+    model = one.model
+    if model is None or one.service is None:
+        return {"model": one.names[0], "model_alias": one.names[0], "state": one.state}
+    service = one.service
     length, sequences = model.engine.max_model_len, service.slots
     defaults: Document = {name: getattr(model.defaults.values, name) for name in NUMBERS}
     defaults["temperature"] = usual_temperature(model.defaults)
@@ -25,6 +56,7 @@ def props(service: Service) -> Document:
     devices = service.replicas.devices()
     return {
         "model": service.names[0],
+        "state": one.state,
         "device": " + ".join(one.name for one in devices if one.state == "ready") or model.device.info.name,
         "devices": [asdict(one) for one in devices],
         "backend": model.device.info.backend,
@@ -45,8 +77,11 @@ def props(service: Service) -> Document:
     }
 
 
-def slots(service: Service) -> list[Document]:
-    """Return the running and waiting requests, without their texts."""
+def slots(one: ServedModel) -> list[Document]:
+    """Return the running and waiting requests of a model, without their texts."""
+    service = one.service
+    if one.model is None or service is None:
+        return []
     return [
         {
             "id": request.id,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from bitnet_core.errors import TokenizerError
-from bitnet_hal.errors import BitnetError, DeviceLostError, UsageError
+from bitnet_hal.errors import BitnetError, DeviceLostError, OutOfMemoryError, UsageError
 
 log = logging.getLogger(__name__)
+
+_LISTED = 20  # most names in an error
 
 
 class ApiError(Exception):
@@ -38,6 +41,29 @@ def unavailable(message: str, retry_after: int = 1, *, again: bool = True) -> Ap
     """Build a 503. again: this server can answer later."""
     headers = {"retry-after": str(retry_after)} | ({} if again else {"x-should-retry": "false"})
     return ApiError(503, message, kind="service_unavailable", code="unavailable", headers=headers)
+
+
+def queue_full(retry_after: int) -> ApiError:
+    """Build a 429 for a full queue."""
+    headers = {"retry-after": str(retry_after)}
+    return ApiError(429, "the queue is full", kind="rate_limit_error", code="queue_full", headers=headers)
+
+
+def no_model(name: str, known: Sequence[str]) -> ApiError:
+    """Build the 404 for a name that no model has."""
+    more = "" if len(known) <= _LISTED else f" and {len(known) - _LISTED} more"
+    text = f"there is no model {name[:200]!r} here; there is {', '.join(known[:_LISTED])}{more}"
+    return ApiError(404, text, param="model", code="model_not_found")
+
+
+def not_loaded(names: Sequence[str], error: Exception) -> ApiError:
+    """Build the error of a request whose model could not be loaded, without details of the failure."""
+    name = names[0] if names else "the model"
+    log.error("%s could not be loaded: %s", name, error)
+    if isinstance(error, OutOfMemoryError):
+        return unavailable(f"there is not enough memory to load {name}", 30, again=False)
+    text = f"{name} could not be loaded; the server's log says why"
+    return ApiError(500, text, kind="server_error", code="model_not_loaded", headers={"x-should-retry": "false"})
 
 
 def internal() -> ApiError:

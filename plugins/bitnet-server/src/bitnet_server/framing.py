@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
+from bitnet_server.error_shapes import anthropic_error
 from bitnet_server.errors import ApiError
+
+
+class Framing(Protocol):
+    """The protocol of the form of a stream."""
+
+    media_type: bytes
+    keep_alive: bytes
+    """Sent in long silences."""
+    last: bytes
+
+    def frame(self, documents: list[bytes]) -> bytes:
+        """Return the bytes of these JSON documents in the stream."""
+
+    def failed(self, error: ApiError) -> bytes:
+        """Return the bytes that end a stream after an error."""
 
 
 class ServerSentEvents:
@@ -16,6 +34,8 @@ class ServerSentEvents:
 
     def frame(self, documents: list[bytes]) -> bytes:
         """Return the bytes of these JSON documents in the stream."""
+        if len(documents) == 1:  # nearly always
+            return b"data: " + documents[0] + b"\n\n"
         return b"".join(b"data: " + document + b"\n\n" for document in documents)
 
     def failed(self, error: ApiError) -> bytes:
@@ -35,6 +55,16 @@ class NamedEvents(ServerSentEvents):
     def frame(self, documents: list[bytes]) -> bytes:
         """Return the bytes of these events, whose `type` is their first field."""
         return b"".join(b"event: %s\ndata: %s\n\n" % (_TYPE.decode(one).type.encode(), one) for one in documents)
+
+
+class AnthropicEvents(NamedEvents):
+    """The events of Anthropic's API."""
+
+    keep_alive = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def failed(self, error: ApiError) -> bytes:
+        """Return the error event."""
+        return self.frame([msgspec.json.encode(anthropic_error(error))])
 
 
 class JsonLines:

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
+from typing import Protocol, TypeVar
 
 from bitnet_core.engine.counters import COUNTERS, GAUGES
-from prometheus_client import CollectorRegistry, Counter, Info, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.utils import floatToGoString
 
 Figures = dict[str, int | float]
-Counts = Mapping[str, tuple[str, str, Mapping[str, int]]]
-"""Metric -> explanation, label, count for each value of the label."""
+Number = TypeVar("Number", int, float)
+Labelled = Mapping[str, tuple[str, str, Mapping[str, Number]]]
+"""Metric -> explanation, label, number for each value of the label."""
 
-Levels = Mapping[str, tuple[str, str, Mapping[str, float]]]
-"""The same for numbers that rise and fall."""
+
+class EngineFigures(Protocol):
+    """The figures of a loaded model's engines, which every scrape reads."""
+
+    @property
+    def loaded(self) -> bool:
+        """The model takes requests."""
+
+    def figures(self) -> Figures:
+        """Return numbers by their names in bitnet_core.engine.counters."""
+
+    def counts(self) -> Labelled[int]:
+        """Return numbers that only rise."""
+
+    def levels(self) -> Labelled[float]:
+        """Return numbers that rise and fall."""
+
 
 _VLLM = {
     "running": "num_requests_running",
@@ -58,31 +81,15 @@ class Histogram:
         return metric
 
 
-class Metrics:
-    """The server's own metrics registry.
+class ModelMetrics:
+    """The metrics of one model, which stay when it is unloaded. name: "" until it is loaded for the first time."""
 
-    figures, counts, levels: return the engine's, at each scrape; figures returns None before the model is loaded.
-    """
-
-    def __init__(
-        self,
-        figures: Callable[[], Figures | None],
-        counts: Callable[[], Counts],
-        levels: Callable[[], Levels],
-    ) -> None:
-        self.registry = CollectorRegistry()
-        self._figures, self._counts, self._levels = figures, counts, levels
-        self.model = ""
-        self.http = Counter(
-            "bitnet:http_requests", "Answers by path and status.", ["path", "status"], registry=self.registry
-        )
-        self._rejected = Counter(
-            "bitnet:requests_rejected", "Error answers by reason.", ["reason", "status"], registry=self.registry
-        )
-        label = ["model_name"]
+    def __init__(self, ended: Counter, cancelled: Counter) -> None:
+        self.name = ""
+        self._build: dict[str, str] = {}
+        self._engine: EngineFigures | None = None
+        self._ended, self._cancelled = ended, cancelled
         self._histograms: list[Histogram] = []
-        self._success = self._counter("request_success", "Texts by how they ended.", [*label, "finished_reason"])
-        self._cancelled = self._counter("requests_cancelled", "Texts whose client left.", label)
         self._first = self._histogram("time_to_first_token_seconds", "From the request on.", _FIRST)
         self._next = self._histogram("time_per_output_token_seconds", "Between tokens.", _NEXT)
         self._whole = self._histogram("e2e_request_latency_seconds", "From the request to its end.", _WHOLE)
@@ -92,13 +99,16 @@ class Metrics:
         self._prompt = self._histogram("request_prompt_tokens", "Tokens of a prompt.", _TOKENS)
         self._generated = self._histogram("request_generation_tokens", "Tokens of an answer.", _TOKENS)
         self._iteration = self._histogram("iteration_tokens_total", "Tokens that a step gave.", _TOKENS)
-        self.registry.register(self)
 
-    def loaded(self, model: str, version: str, device: str) -> None:
-        """Set the labels of the model and its device."""
-        self.model = model
-        info = Info("bitnet:build", "What serves.", registry=self.registry)
-        info.info({"version": version, "device": device, "model": model})
+    def loaded(self, name: str, version: str, device: str, engine: EngineFigures) -> None:
+        """Set the labels of the model and its device, and the engine whose figures a scrape reads."""
+        self.name = name
+        self._build = {"version": version, "device": device, "model": name}
+        self._engine = engine
+
+    def unloaded(self) -> None:
+        """Forget the engine."""
+        self._engine = None
 
     def stepped(self, tokens: int) -> None:
         """Count the tokens of a step, of all requests."""
@@ -116,7 +126,7 @@ class Metrics:
         self, reason: str, *, prompt: int, generated: int, whole: float, queued: float, prefill: float, decode: float
     ) -> None:
         """Record the end of a request; times in seconds."""
-        self._success.labels(self.model, reason).inc()
+        self._ended.labels(self.name, reason).inc()
         pairs = (
             (self._whole, whole),
             (self._queued, queued),
@@ -128,45 +138,80 @@ class Metrics:
         for histogram, value in pairs:
             histogram.observe(value)
 
+    def cancelled(self) -> None:
+        """Count a request whose client disconnected."""
+        self._cancelled.labels(self.name).inc()
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the metric families of a scrape; none before the model is loaded for the first time."""
+        if not self._build:
+            return
+        yield InfoMetricFamily("bitnet:build", "The program and its models.", self._build)
+        yield from (histogram.family(self.name) for histogram in self._histograms)
+        engine = self._engine
+        if engine is not None and engine.loaded:
+            yield from self._plain(engine.figures())
+            yield from self._labelled(CounterMetricFamily, engine.counts())
+            yield from self._labelled(GaugeMetricFamily, engine.levels())
+
+    def _plain(self, figures: Figures) -> Iterator[Metric]:
+        for names, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
+            for name, text in names.items():
+                metric = family(f"bitnet:{_VLLM.get(name, name)}", text, labels=["model_name"])
+                metric.add_metric([self.name], figures[name])
+                yield metric
+
+    def _labelled(
+        self, family: type[CounterMetricFamily | GaugeMetricFamily], found: Labelled[float]
+    ) -> Iterator[Metric]:
+        for name, (text, label, values) in found.items():
+            metric = family(f"bitnet:{name}", text, labels=["model_name", label])
+            for value, number in values.items():
+                metric.add_metric([self.name, value], number)
+            yield metric
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        made = Histogram(f"bitnet:{name}", text, buckets)
+        self._histograms.append(made)
+        return made
+
+
+class Metrics:
+    """The server's own metrics registry: HTTP answers, and the metrics of every model."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._models: list[ModelMetrics] = []
+        self.http = self._counter("http_requests", "Answers by path and status.", ["path", "status"])
+        self._rejected = self._counter("requests_rejected", "Error answers by reason.", ["reason", "status"])
+        self._ended = self._counter("request_success", "Texts by how they ended.", ["model_name", "finished_reason"])
+        self._cancelled = self._counter("requests_cancelled", "Texts whose client left.", ["model_name"])
+        self.registry.register(self)
+
+    def of_model(self) -> ModelMetrics:
+        """Return the metrics of a further model."""
+        made = ModelMetrics(self._ended, self._cancelled)
+        self._models.append(made)
+        return made
+
     def rejected(self, reason: str, status: int) -> None:
         """Count an error response. reason: its code, one of those in this program."""
         self._rejected.labels(reason, str(status)).inc()
-
-    def cancelled(self) -> None:
-        """Count a request whose client disconnected."""
-        self._cancelled.labels(self.model).inc()
 
     def text(self) -> bytes:
         """Return the metrics as Prometheus reads them."""
         return generate_latest(self.registry)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the histograms and the engine's own metrics."""
-        figures = self._figures()
-        if figures is not None:
-            yield from (histogram.family(self.model) for histogram in self._histograms)
-            yield from self._engine(figures)
-            yield from self._labelled()
-
-    def _engine(self, figures: Figures) -> Iterator[Metric]:
-        for names, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
-            for name, text in names.items():
-                metric = family(f"bitnet:{_VLLM.get(name, name)}", text, labels=["model_name"])
-                metric.add_metric([self.model], figures[name])
-                yield metric
-
-    def _labelled(self) -> Iterator[Metric]:
-        for family, found in ((CounterMetricFamily, self._counts()), (GaugeMetricFamily, self._levels())):
-            for name, (text, label, values) in found.items():
-                metric = family(f"bitnet:{name}", text, labels=["model_name", label])
-                for value, number in values.items():
-                    metric.add_metric([self.model, value], number)
-                yield metric
+        """Return the models' families; a family has the samples of all models."""
+        found: dict[str, Metric] = {}
+        for model in self._models:
+            for family in model.families():
+                if family.name in found:
+                    found[family.name].samples.extend(family.samples)
+                else:
+                    found[family.name] = family
+        return found.values()
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(f"bitnet:{name}", text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        made = Histogram(f"bitnet:{name}", text, buckets)
-        self._histograms.append(made)
-        return made

@@ -33,10 +33,8 @@ _BANNED = -100.0
 """OpenAI's logit_bias of this much bans a token."""
 
 
-def check_common(request: Common, model: Model, names: Sequence[str]) -> None:
+def check_common(request: Common, model: Model) -> None:
     """Raise ApiError if fields contradict each other or the model."""
-    if request.model is not None and request.model not in names:
-        raise ApiError(404, f"there is no model {request.model[:200]!r} here", param="model", code="model_not_found")
     if request.best_of is not None and request.best_of != (request.n or 1):
         raise ApiError(400, "best_of must equal n", param="best_of", code="unsupported_value")
     if (request.n or 1) > min(128, model.engine.sequences):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,22 +47,39 @@ class Delta:
     error: Exception | None = None
 
 
+MAX_BACKLOG = 16 << 20
+"""Most bytes of output, about, that a stream keeps for a client that reads slowly."""
+
+_DELTA_BYTES, _SCORE_BYTES = 300, 120  # about what the objects take: of a delta, of a token's log probability
+
+
 @dataclass(slots=True)
 class OutputQueue:
-    """The output that a client has not received yet; used on the event loop only."""
+    """The output that a client has not received yet; used on the event loop only.
+
+    overflow: called while there are more than MAX_BACKLOG bytes.
+    """
 
     deltas: deque[Delta] = field(default_factory=deque)
     event: asyncio.Event = field(default_factory=asyncio.Event)
+    overflow: Callable[[], None] | None = None
+    backlog: int = 0
 
     def put(self, delta: Delta) -> None:
         """Add output and wake the reader."""
         self.deltas.append(delta)
+        self.backlog += _DELTA_BYTES + len(delta.text) + len(delta.reasoning)
+        if delta.scores:
+            self.backlog += _SCORE_BYTES * sum(1 + len(score.top) for score in delta.scores)
         self.event.set()
+        if self.backlog > MAX_BACKLOG and self.overflow is not None:
+            self.overflow()
 
     def take(self) -> list[Delta]:
         """Remove and return all output."""
         taken = list(self.deltas)
         self.deltas.clear()
+        self.backlog = 0
         self.event.clear()
         return taken
 

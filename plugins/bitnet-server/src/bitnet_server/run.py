@@ -9,19 +9,19 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import uvicorn
 from bitnet_hal.errors import BitnetError, UsageError
 
 from bitnet_server.app import make_app
+from bitnet_server.models import Models
 from bitnet_server.protocol import GuardedProtocol
-from bitnet_server.service import Service
+from bitnet_server.served_model import ServedModel
 from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
-    from bitnet_core.api import Model
     from bitnet_core.engine.replicas.replica import DeviceState
 
 log = logging.getLogger(__name__)
@@ -32,21 +32,21 @@ _TOLD_EVERY = 10.0
 """Seconds between two lines of figures."""
 
 
-def run(load: Callable[[], Model], settings: Settings, say: Say) -> None:
-    """Serve until a signal ends it. load: opens the model, in the engine's thread; say: prints a message.
+def run(served: Sequence[ServedModel], settings: Settings, say: Say) -> None:
+    """Serve models until a signal ends it. say: prints a message.
 
-    Raises the BitnetError that kept the model from loading, DeviceLostError if the device is lost without a
-    replacement, and UsageError if the address is taken.
+    Raises the BitnetError that kept a model from loading at the start, DeviceLostError if the only model's device is
+    lost without a replacement, and UsageError if the address is taken.
     """
     listener = _listen(settings)
-    service = Service(load, settings)
-    server = _Server(_config(service, settings))
+    models = Models(served, settings, say)
+    server = _Server(_config(models, settings))
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        runner.run(_serve(server, service, listener, say))
-    if service.error is not None:
-        if isinstance(service.error, BitnetError):
-            raise service.error
-        raise BitnetError(f"the model could not be loaded: {service.error}") from service.error
+        runner.run(_serve(server, models, listener, say))
+    if models.error is not None:
+        if isinstance(models.error, BitnetError):
+            raise models.error
+        raise BitnetError(f"the model could not be loaded: {models.error}") from models.error
 
 
 class _Server(uvicorn.Server):
@@ -57,9 +57,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(service: Service, settings: Settings) -> uvicorn.Config:
+def _config(models: Models, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
-        make_app(service),
+        make_app(models),
         http=GuardedProtocol,
         loop="auto",
         ws="none",
@@ -91,17 +91,19 @@ def _listen(settings: Settings) -> socket.socket:
     return listener
 
 
-async def _serve(server: _Server, service: Service, listener: socket.socket, say: Say) -> None:
-    scheme = "https" if service.settings.certificate else "http"
+async def _serve(server: _Server, models: Models, listener: socket.socket, say: Say) -> None:
+    scheme = "https" if models.settings.certificate else "http"
     host, port = listener.getsockname()[:2]
     say(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-    service.start()
-    drain = _Drain(server, service, say)
-    watch = asyncio.create_task(_watch(server, service, say, drain))
+    if not models.alone:
+        say(f"models: {', '.join(one.names[0] for one in models.served)}")
+    models.start()
+    drain = _Drain(server, models, say)
+    watch = asyncio.create_task(_watch(server, models, say, drain))
     with _signals(drain.signalled):
         await server.serve(sockets=[listener])
     watch.cancel()
-    await asyncio.to_thread(service.close)
+    await models.close()
 
 
 @contextlib.contextmanager
@@ -123,8 +125,8 @@ def _signals(action: Callable[[], None]) -> Iterator[None]:
 class _Drain:
     """The shutdown: first not ready, then no new requests, then no waiting ones. A second signal ends it at once."""
 
-    def __init__(self, server: _Server, service: Service, say: Say) -> None:
-        self._server, self._service, self._say = server, service, say
+    def __init__(self, server: _Server, models: Models, say: Say) -> None:
+        self._server, self._models, self._say = server, models, say
         self._task: asyncio.Task[None] | None = None
 
     def signalled(self) -> None:
@@ -135,19 +137,19 @@ class _Drain:
             self._server.force_exit = self._server.should_exit = True
 
     async def _drain(self) -> None:
-        service, settings = self._service, self._service.settings
-        service.leaving = True
+        models, settings = self._models, self._models.settings
+        models.leave()
         if settings.drain_delay:
             await asyncio.sleep(settings.drain_delay)
-        service.draining = True
-        if service.active:
-            self._say(f"finishing {service.active} requests; Ctrl-C again ends them")
+        models.drain()
+        if models.active:
+            self._say(f"finishing {models.active} requests; Ctrl-C again ends them")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_timeout):
-                while service.active and not self._server.should_exit:
+                while models.active and not self._server.should_exit:
                     await asyncio.sleep(0.05)
-        if service.active:
-            service.end_all()
+        if models.active:
+            models.end_all()
             await asyncio.sleep(0.2)  # so that the errors reach the clients
         self._server.should_exit = True
 
@@ -163,28 +165,26 @@ def _changes(states: dict[str, str], devices: Iterable[DeviceState]) -> Iterator
         states[one.device] = one.state
 
 
-async def _watch(server: _Server, service: Service, say: Say, drain: _Drain) -> None:
+async def _watch(server: _Server, models: Models, say: Say, drain: _Drain) -> None:
     """Print the server's progress; end the server if it can do nothing more."""
-    while service.loading and service.error is None:
+    while models.loading and models.error is None:
         await asyncio.sleep(0.05)
-    if service.loading:
+    if models.loading:
         server.should_exit = True
         return
-    info = service.model.device.info
-    more = " and others" if service.model.others is not None else ""
-    say(f"{service.names[0]} on {info.request} ({info.name}){more}, {service.slots} concurrent requests")
     tokens = requests = 0
-    states: dict[str, str] = {info.request: "ready"}
+    states = {one.placed[0].request: "ready" for one in models.served if one.placed is not None}
     while True:
         for _ in range(round(_TOLD_EVERY)):
             await asyncio.sleep(1)
-            for text in _changes(states, service.replicas.devices()):
-                say(text)
-            if service.error is not None:
-                say("the device is lost" if service.lost else str(service.error))
+            for service in models.services if models.alone else ():
+                for text in _changes(states, service.replicas.devices()):
+                    say(text)
+            if models.error is not None:
+                say("the device is lost" if models.lost else str(models.error))
                 drain.signalled()
                 return
-        if service.tokens_made > tokens:
-            rate = (service.tokens_made - tokens) / _TOLD_EVERY
-            say(f"{service.requests - requests} requests, {rate:.0f} tokens/s, {service.active} running")
-        tokens, requests = service.tokens_made, service.requests
+        made, asked = models.tokens_made, models.requests
+        if made > tokens:
+            say(f"{asked - requests} requests, {(made - tokens) / _TOLD_EVERY:.0f} tokens/s, {models.active} running")
+        tokens, requests = made, asked

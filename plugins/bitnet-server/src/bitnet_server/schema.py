@@ -224,9 +224,16 @@ class CompletionRequest(Common, kw_only=True):
     suffix: str | None = None
 
 
+class ModelRequest(Struct):
+    """The body of POST /models/load and /models/unload, as llama-server's router has them."""
+
+    model: str
+
+
 class TokenizeRequest(Struct):
     """The body of POST /tokenize, as in llama-server and (prompt) vLLM."""
 
+    model: str | None = None
     content: str | None = None
     prompt: str | None = None
     add_special: bool = False
@@ -238,12 +245,14 @@ class DetokenizeRequest(Struct):
     """The body of POST /detokenize."""
 
     tokens: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1 << 20)]
+    model: str | None = None
 
 
 class TemplateRequest(Struct):
     """The body of POST /apply-template."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
+    model: str | None = None
 
 
 R = TypeVar("R", bound=Struct)

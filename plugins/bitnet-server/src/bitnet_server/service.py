@@ -1,12 +1,11 @@
-"""The model behind the endpoints: loading, queue, running requests and shutdown."""
+"""A model while it is loaded: its engines, queue and running requests."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -15,8 +14,9 @@ from bitnet_core.engine.replicas.replica_set import ReplicaSet
 from bitnet_core.version import core_version
 from bitnet_hal.errors import BitnetError, DeviceLostError
 
-from bitnet_server.errors import ApiError, from_engine, unavailable
-from bitnet_server.metrics import Counts, Levels, Metrics
+from bitnet_server.engine_figures import ModelFigures
+from bitnet_server.errors import ApiError, from_engine, queue_full, unavailable
+from bitnet_server.metrics import ModelMetrics
 from bitnet_server.protocols.kept_responses import KeptResponses
 from bitnet_server.request_state import Delta, GenerationRequest, OutputQueue, RequestState, now
 from bitnet_server.settings import Settings
@@ -38,18 +38,28 @@ _REMEMBERED = 64
 
 
 class Service:
-    """The server without its endpoints, on the event loop; the replicas' threads own the model."""
+    """A model on the event loop; the replicas' threads own it.
 
-    def __init__(self, load: Callable[[], Model], settings: Settings) -> None:
+    load: opens the model, in the first of them. names: of the model for clients; without any, its own.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Model],
+        settings: Settings,
+        names: tuple[str, ...],
+        metrics: ModelMetrics,
+        kept_responses: KeptResponses,
+    ) -> None:
         self.settings = settings
-        self.metrics = Metrics(self._figures, self._counts, self._levels)
-        self.created = int(time.time())
+        self.metrics = metrics
+        self.kept_responses = kept_responses
         self.draining = False  # no new work
         self.leaving = False  # load balancers send requests elsewhere
         self.active = 0  # texts under way, waiting ones included
         self.tokens_made = 0
         self.requests = 0
-        self.kept_responses = KeptResponses()
+        self._names = names
         self._load = load
         self.replicas: ReplicaSet[Model] = ReplicaSet(self._open, self._deliver)
         self._states: dict[int, RequestState] = {}  # by request id, until a replica's thread ends them
@@ -62,6 +72,15 @@ class Service:
         """Begin loading; call it on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self.replicas.start()
+
+    async def loaded(self) -> None:
+        """Wait until the model is loaded. Raises the error that ended the loading."""
+        try:
+            await asyncio.wrap_future(self.replicas.call(lambda model: None))
+        except BitnetError as exc:
+            raise self.error or exc from None
+        if self.loading and self.error is not None:
+            raise self.error
 
     def close(self) -> None:
         """Close the model; running requests end with an error."""
@@ -96,11 +115,6 @@ class Service:
         return self.replicas.alive
 
     @property
-    def ready(self) -> bool:
-        """New requests are accepted."""
-        return self.alive and not (self.loading or self.draining or self.leaving or self.error)
-
-    @property
     def slots(self) -> int:
         """Largest number of texts that are generated at once."""
         return self.replicas.slots
@@ -117,7 +131,7 @@ class Service:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The model's names; the first is its id."""
-        return self.settings.names or (self.model.name,)
+        return self._names or (self.model.name,)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -127,9 +141,8 @@ class Service:
     def _open(self) -> Model:
         model = self._load()
         model.tokenizer.prepare()
-        if self._loop is not None:
-            names = self.settings.names or (model.name,)
-            self._call_soon(self.metrics.loaded, names[0], core_version(), model.device.info.request)
+        name = self._names[0] if self._names else model.name
+        self.metrics.loaded(name, core_version(), model.device.info.request, ModelFigures(self))
         return model
 
     # Texts.
@@ -151,10 +164,7 @@ class Service:
             text = f"the request asks for {texts} texts; at most {room} can run and wait here (--max-queue)"
             raise ApiError(400, text, param="n")
         if self.active + texts > room:
-            seconds = str(self._wait_seconds())
-            raise ApiError(
-                429, "the queue is full", kind="rate_limit_error", code="queue_full", headers={"retry-after": seconds}
-            )
+            raise queue_full(self._wait_seconds())
 
     def check_text(self, text: str) -> None:
         """Raise UsageError for a text that cannot fit in the context, without tokenizing it."""
@@ -257,37 +267,6 @@ class Service:
         mean = sum(self._times) / len(self._times) if self._times else 1.0
         slots = max(1, self.slots)
         return min(60, max(1, math.ceil(max(0, self.active - slots) * mean / slots)))
-
-    def _figures(self) -> dict[str, int | float] | None:
-        return None if self.loading else self.replicas.figures()
-
-    def _counts(self) -> Counts:
-        counts = self.replicas.figures()
-        kind: str = self.model.engine.speculation.kind
-        left = Counter(info.request for info, _ in self.model.summary.skipped)
-        drafted, accepted = ({kind: int(counts[name])} for name in ("draft_tokens", "accepted_tokens"))
-        made = {one.device: one.generated_tokens for one in self.replicas.devices()}
-        return {
-            "errors": (
-                "Errors by kind, including those that the engine recovered from.",
-                "kind",
-                self.replicas.error_counts(),
-            ),
-            "speculation_draft_tokens": ("Draft tokens that were verified, by kind of speculation.", "kind", drafted),
-            "speculation_accepted_tokens": ("Those of them that were accepted.", "kind", accepted),
-            "kernel_launches": ("Kernel launches by device.", "device", self.replicas.kernel_launches()),
-            "fallbacks": ("Devices that failed and were left for the next one.", "device", left),
-            "handovers": ("Requests that went on elsewhere when a device failed.", "device", self.replicas.handovers),
-            "device_generated_tokens": ("Tokens generated by device.", "device", made),
-        }
-
-    def _levels(self) -> Levels:
-        devices = self.replicas.devices()
-        return {
-            "device": ("1 for a device in use.", "device", {one.device: one.state == "ready" for one in devices}),
-            "device_requests": ("Requests given to a device.", "device", {one.device: one.requests for one in devices}),
-            "memory_bytes": ("Bytes on the devices by use; held is all of them.", "use", self.replicas.memory()),
-        }
 
     def _call_soon(self, action: Callable[..., object], *arguments: object) -> None:
         loop = self._loop

@@ -42,6 +42,19 @@ class Settings:
         group=_GROUP,
         help="Names of the model for clients; the first is its id. Default: its own name.",
     )
+    idle: float | None = option(
+        None,
+        above=0,
+        metavar="SECONDS",
+        group=_GROUP,
+        help="Seconds without requests after which a model is unloaded; its next request loads it. Default: never.",
+    )
+    max_loaded: int | None = option(
+        None,
+        at_least=1,
+        group=_GROUP,
+        help="Most models that are loaded at a time. Default: as many as fit in memory.",
+    )
     max_tokens: int | None = option(
         None,
         flags=("--max-tokens", "-n"),

@@ -10,6 +10,7 @@ from typing import Protocol
 from starlette.types import Receive, Scope, Send
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
+from bitnet_server.framing import Framing
 from bitnet_server.protocol import ABORT
 from bitnet_server.request_state import Delta, OutputQueue, RequestState, now
 from bitnet_server.service import Service
@@ -24,21 +25,6 @@ Write = Callable[[bytes], Awaitable[None]]
 
 class ClientGoneError(Exception):
     """The client has disconnected."""
-
-
-class Framing(Protocol):
-    """The protocol of the form of a stream (see framing.py)."""
-
-    media_type: bytes
-    keep_alive: bytes
-    """Sent in long silences."""
-    last: bytes
-
-    def frame(self, documents: list[bytes]) -> bytes:
-        """Return the bytes of these JSON documents in the stream."""
-
-    def failed(self, error: ApiError) -> bytes:
-        """Return the bytes that end a stream after an error."""
 
 
 class ResponseFormatter(Framing, Protocol):
@@ -130,11 +116,13 @@ class Sender:
         self._send, self._seconds = send, seconds
         self._task = asyncio.current_task()
         self._late = False
-        self._watchdog = Watchdog(self._give_up)
+        self._writing = False
+        self._watchdog = Watchdog(self.give_up)
 
     async def write(self, body: bytes) -> None:
         """Write one part; more follow."""
         self._watchdog.set(self._seconds)
+        self._writing = True
         try:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
         except asyncio.CancelledError:
@@ -142,20 +130,54 @@ class Sender:
                 raise ClientGoneError from None
             raise
         finally:
+            self._writing = False
             self._watchdog.off()
 
     def stop(self) -> None:
         """End the response."""
         self._watchdog.stop()
 
-    def _give_up(self) -> None:
-        self._late = True
-        if self._task is not None:
+    def give_up(self) -> None:
+        """End a `write` that the client does not read."""
+        if self._task is not None and self._writing and not self._late:
+            self._late = True
             self._task.cancel()
 
 
+class StreamStart:
+    """The head of a streamed response, which is sent once; early if the model is being loaded."""
+
+    def __init__(self, send: Send, media_type: bytes, seconds: float) -> None:
+        self.sent = False
+        self.sender = Sender(send, seconds)
+        self._send, self._media_type = send, media_type
+
+    async def head(self, headers: Mapping[str, str] | None = None) -> None:
+        """Send status 200 and the headers, unless they are sent."""
+        if self.sent:
+            return
+        self.sent = True
+        own = [
+            (b"content-type", self._media_type),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*own, *more]})
+
+    async def keep_alive(self, framing: Framing) -> None:
+        """Send a comment."""
+        await self.head()
+        await self.sender.write(framing.keep_alive)
+
+    async def end(self, last: bytes = b"") -> None:
+        """Send the end of the response."""
+        await self._send({"type": "http.response.body", "body": last})
+        self.sender.stop()
+
+
 class EventStream:
-    """A streamed ASGI response: chunks of several choices, a comment in long silences, an error at a failure."""
+    """A streamed response: chunks of several choices, a comment in long silences, an error at a failure."""
 
     def __init__(
         self,
@@ -163,28 +185,23 @@ class EventStream:
         queue: OutputQueue,
         states: Sequence[RequestState],
         formatter: ResponseFormatter,
-        headers: Mapping[str, str] | None = None,
+        start: StreamStart,
     ) -> None:
         self._service, self._queue, self._states, self._wording = service, queue, states, formatter
-        self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        self._start = start
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [
-            (b"content-type", self._wording.media_type),
-            (b"cache-control", b"no-cache"),
-            (b"x-accel-buffering", b"no"),
-            *self._headers,
-        ]
+    async def answer(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> None:
+        """Send the response."""
         async with Reader(self._service, self._queue, self._states, receive) as reader:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            sender = Sender(send, self._service.settings.send_timeout)
+            await self._start.head(headers)
+            self._queue.overflow = self._start.sender.give_up
             try:
-                await self._events(reader, sender.write)
-                await send({"type": "http.response.body", "body": b""})
+                await self._events(reader, self._start.sender.write)
+                await self._start.end()
             except ClientGoneError:
-                await _abort(scope)
+                await abort(scope)
             finally:
-                sender.stop()
+                self._start.sender.stop()
 
     async def _events(self, reader: Reader, write: Write) -> None:
         sent = now()
@@ -203,7 +220,7 @@ class EventStream:
             await write(self._wording.failed(error))
 
 
-async def _abort(scope: Scope) -> None:
+async def abort(scope: Scope) -> None:
     """End the connection of a client that has left or does not read, so that the server does not wait for it."""
     if (abort := scope.get("extensions", {}).get(ABORT)) is not None:
         abort["now"]()

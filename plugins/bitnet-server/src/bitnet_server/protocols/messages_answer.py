@@ -6,11 +6,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from bitnet_server.error_shapes import anthropic_error
-from bitnet_server.errors import ApiError
-from bitnet_server.framing import NamedEvents
+from bitnet_server.framing import AnthropicEvents
 from bitnet_server.protocols.chunks import CallDelta, ChunkChoice
 from bitnet_server.response import Document, usage
 
@@ -20,10 +16,8 @@ if TYPE_CHECKING:
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
-class MessagesAnswer(NamedEvents):
+class MessagesAnswer(AnthropicEvents):
     """The events of one answer (see translated.Answer): blocks of thinking, text and tool use, one after another."""
-
-    keep_alive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def __init__(self, call: TranslatedCall) -> None:
         self._call = call
@@ -62,10 +56,6 @@ class MessagesAnswer(NamedEvents):
     def document(self) -> Document:
         """Return the whole message."""
         return self._message()
-
-    def failed(self, error: ApiError) -> bytes:
-        """Return the error event."""
-        return self.frame([msgspec.json.encode(anthropic_error(error))])
 
     def _thinking(self, text: str) -> list[bytes]:
         events = self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})

@@ -138,10 +138,7 @@ class LoadCall:
     states: Sequence[RequestState] = ()
 
     def __init__(self, service: Service, request: OllamaRequest, *, chat: bool) -> None:
-        name = model_name(request.model)
-        if name not in service.names:
-            raise no_model(name)
-        self.request = _Streaming(request.stream is not False)
+        self.service = service
         self._formatter = LoadFormatter(request.model, chat=chat)
 
     def generations(self) -> list[GenerationRequest]:
@@ -161,18 +158,9 @@ class LoadCall:
         return self._formatter.document()
 
 
-class _Streaming(Struct):
-    stream: bool
-
-
 def model_name(name: str) -> str:
     """Return a model's name without Ollama's usual tag."""
     return name.removesuffix(_LATEST)
-
-
-def no_model(name: str) -> ApiError:
-    """Build the 404 for a name that no model has."""
-    return ApiError(404, f"there is no model {name[:200]!r} here", param="model", code="model_not_found")
 
 
 def _fields(service: Service, request: OllamaRequest) -> dict[str, Any]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bitnet_hal.plugin import DeviceType
 from msgspec import Struct
 
-from bitnet_server.protocols.ollama import model_name, no_model
 from bitnet_server.protocols.ollama_answer import timestamp
 from bitnet_server.response import Document
-from bitnet_server.service import Service
+from bitnet_server.served_model import ServedModel
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
@@ -23,6 +24,10 @@ NEVER = "9999-12-31T23:59:59Z"
 """The time at which a loaded model is unloaded."""
 
 
+_CAPABILITIES = ["completion", "tools"]
+_UNKNOWN: Document = {"modified_at": timestamp(0), "details": {}, "model_info": {}}
+
+
 class ShowRequest(Struct):
     """The body of POST /api/show; name is the older field."""
 
@@ -30,38 +35,27 @@ class ShowRequest(Struct):
     name: str | None = None
 
 
-def tags(service: Service) -> Document:
-    """Return every name of the model, as GET /api/tags does."""
-    return {"models": [_entry(service, name) for name in service.names]}
+def tags(served: Sequence[ServedModel]) -> Document:
+    """Return every name of every model, as GET /api/tags does."""
+    return {"models": [_entry(one, name) for one in served for name in one.names]}
 
 
-def running(service: Service) -> Document:
-    """Return the loaded model, as GET /api/ps does."""
-    model = service.model
-    memory = service.replicas.memory()
-    held = memory["weights"] + memory["kv_cache"]
-    on_gpu = model.device.info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
-    more = {
-        "expires_at": NEVER,
-        "size": held,
-        "size_vram": held if on_gpu else 0,
-        "context_length": model.engine.max_model_len,
-    }
-    return {"models": [_entry(service, service.names[0]) | more]}
+def running(served: Sequence[ServedModel]) -> Document:
+    """Return the loaded models, as GET /api/ps does."""
+    return {"models": [_running(one) for one in served if one.state == "loaded"]}
 
 
-def version(service: Service) -> Document:
+def version() -> Document:
     """Return the version of the API, as GET /api/version does."""
     return {"version": OLLAMA_VERSION}
 
 
-def show(service: Service, request: ShowRequest) -> Document:
-    """Return the description of a model, as POST /api/show does. Raises ApiError 404 for another name."""
-    name = model_name(request.model or request.name or "")
-    if name not in service.names:
-        raise no_model(name)
-    model = service.model
-    generates = ["completion", "tools", *(["thinking"] if model.thinking_tags else [])]
+def show(one: ServedModel) -> Document:
+    """Return the description of a model, as POST /api/show does; the parts that a loaded model knows may be empty."""
+    model = one.model
+    if model is None:
+        return {"modelfile": "", "parameters": "", "template": "", "capabilities": _CAPABILITIES} | _UNKNOWN
+    generates = [*_CAPABILITIES, *(["thinking"] if model.thinking_tags else [])]
     return {
         "modelfile": "",
         "parameters": "",
@@ -73,8 +67,27 @@ def show(service: Service, request: ShowRequest) -> Document:
     }
 
 
-def _entry(service: Service, name: str) -> Document:
-    model = service.model
+def _running(one: ServedModel) -> Document:
+    model = one.model
+    assert model is not None
+    assert one.service is not None
+    memory = one.service.replicas.memory()
+    held = memory["weights"] + memory["kv_cache"]
+    on_gpu = model.device.info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
+    left = one.seconds_left
+    more = {
+        "expires_at": NEVER if left is None else timestamp(time.time() + left),
+        "size": held,
+        "size_vram": held if on_gpu else 0,
+        "context_length": model.engine.max_model_len,
+    }
+    return _entry(one, one.names[0]) | more
+
+
+def _entry(one: ServedModel, name: str) -> Document:
+    model = one.model
+    if model is None:
+        return {"name": name, "model": name, "size": one.nbytes or 0, "digest": ""} | _UNKNOWN
     return {
         "name": name,
         "model": name,

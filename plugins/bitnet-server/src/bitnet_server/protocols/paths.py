@@ -1,95 +1,124 @@
-"""The paths of other APIs than OpenAI's chats and completions, and the functions that answer them."""
+"""The paths of all APIs, and the functions that parse their requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from bitnet_server.asked import Asked
 from bitnet_server.call import Call
 from bitnet_server.descriptions import tokenizer_info
+from bitnet_server.framing import AnthropicEvents, JsonLines
+from bitnet_server.models import Models
 from bitnet_server.response import Document
-from bitnet_server.schema import parse
+from bitnet_server.schema import ChatRequest, CompletionRequest, parse
 from bitnet_server.service import Service
 
 # The modules of the APIs are imported by their first request: they take long, and the server listens meanwhile.
 
 
-def _responses(service: Service, body: bytes) -> Call:
+def _chat(body: bytes) -> Asked[Call]:
+    request = parse(body, ChatRequest)
+
+    def build(service: Service) -> Call:
+        from bitnet_server.chat import ChatCall
+
+        return ChatCall(service, request)
+
+    return Asked(request.model, build, bool(request.stream))
+
+
+def _completion(body: bytes) -> Asked[Call]:
+    request = parse(body, CompletionRequest)
+
+    def build(service: Service) -> Call:
+        from bitnet_server.completions import CompletionCall
+
+        return CompletionCall(service, request)
+
+    return Asked(request.model, build, bool(request.stream))
+
+
+def _responses(body: bytes) -> Asked[Call]:
     from bitnet_server.protocols.responses import ResponsesCall, ResponsesRequest
 
-    return ResponsesCall(service, parse(body, ResponsesRequest))
+    request = parse(body, ResponsesRequest)
+    return Asked(request.model, lambda service: ResponsesCall(service, request), bool(request.stream))
 
 
-def _messages(service: Service, body: bytes) -> Call:
+def _messages(body: bytes) -> Asked[Call]:
     from bitnet_server.protocols.messages import MessagesCall, MessagesRequest
 
-    return MessagesCall(service, parse(body, MessagesRequest))
+    request = parse(body, MessagesRequest)
+    return Asked(request.model, lambda service: MessagesCall(service, request), bool(request.stream), AnthropicEvents())
 
 
-def _count_tokens(service: Service, body: bytes) -> Document:
+def _count_tokens(body: bytes) -> Asked[Document]:
     from bitnet_server.protocols.messages import CountRequest, count_tokens
 
-    return count_tokens(service, parse(body, CountRequest))
+    request = parse(body, CountRequest)
+    return Asked(request.model, lambda service: count_tokens(service, request))
 
 
-def _ollama_chat(service: Service, body: bytes) -> Call:
-    from bitnet_server.protocols.ollama import LoadCall, OllamaChatCall, OllamaChatRequest
+def _ollama_chat(body: bytes) -> Asked[Call]:
+    from bitnet_server.protocols.ollama import LoadCall, OllamaChatCall, OllamaChatRequest, model_name
 
     request = parse(body, OllamaChatRequest)
-    return OllamaChatCall(service, request) if request.messages else LoadCall(service, request, chat=True)
+
+    def build(service: Service) -> Call:
+        return OllamaChatCall(service, request) if request.messages else LoadCall(service, request, chat=True)
+
+    return Asked(model_name(request.model), build, request.stream is not False, JsonLines())
 
 
-def _ollama_generate(service: Service, body: bytes) -> Call:
-    from bitnet_server.protocols.ollama import LoadCall, OllamaGenerateCall, OllamaGenerateRequest
+def _ollama_generate(body: bytes) -> Asked[Call]:
+    from bitnet_server.protocols.ollama import LoadCall, OllamaGenerateCall, OllamaGenerateRequest, model_name
 
     request = parse(body, OllamaGenerateRequest)
-    return OllamaGenerateCall(service, request) if request.prompt else LoadCall(service, request, chat=False)
+
+    def build(service: Service) -> Call:
+        return OllamaGenerateCall(service, request) if request.prompt else LoadCall(service, request, chat=False)
+
+    return Asked(model_name(request.model), build, request.stream is not False, JsonLines())
 
 
-def _ollama_show(service: Service, body: bytes) -> Document:
-    from bitnet_server.protocols.ollama_models import ShowRequest, show
-
-    return show(service, parse(body, ShowRequest))
-
-
-def _ollama_embed(service: Service, body: bytes) -> Document:
+def _ollama_embed(body: bytes) -> Asked[Document]:
     from bitnet_server.protocols.embeddings import OllamaEmbedRequest, ollama_embed
-    from bitnet_server.protocols.ollama import model_name, no_model
+    from bitnet_server.protocols.ollama import model_name
 
     request = parse(body, OllamaEmbedRequest)
-    if (name := model_name(request.model)) not in service.names:
-        raise no_model(name)
-    return ollama_embed(service, request)
+    return Asked(model_name(request.model), lambda service: ollama_embed(service, request))
 
 
-def _embeddings(service: Service, body: bytes) -> Document:
+def _embeddings(body: bytes) -> Asked[Document]:
     from bitnet_server.protocols.embeddings import EmbeddingsRequest, embeddings
-    from bitnet_server.protocols.ollama import no_model
 
     request = parse(body, EmbeddingsRequest)
-    if request.model is not None and request.model not in service.names:
-        raise no_model(request.model)
-    return embeddings(service, request)
+    return Asked(request.model, lambda service: embeddings(service, request))
 
 
-def _ollama_tags(service: Service) -> Document:
+def _ollama_tags(models: Models) -> Document:
     from bitnet_server.protocols.ollama_models import tags
 
-    return tags(service)
+    return tags(models.served)
 
 
-def _ollama_ps(service: Service) -> Document:
+def _ollama_ps(models: Models) -> Document:
     from bitnet_server.protocols.ollama_models import running
 
-    return running(service)
+    return running(models.served)
 
 
-def _ollama_version(service: Service) -> Document:
+def _ollama_version(models: Models) -> Document:
     from bitnet_server.protocols.ollama_models import version
 
-    return version(service)
+    return version()
 
 
-CALLS: dict[str, Callable[[Service, bytes], Call]] = {
+CALLS: dict[str, Callable[[bytes], Asked[Call]]] = {
+    "/v1/chat/completions": _chat,
+    "/chat/completions": _chat,
+    "/v1/completions": _completion,
+    "/completions": _completion,
     "/v1/responses": _responses,
     "/responses": _responses,
     "/v1/messages": _messages,
@@ -98,20 +127,21 @@ CALLS: dict[str, Callable[[Service, bytes], Call]] = {
 }
 """POST paths that generate text."""
 
-POSTS: dict[str, Callable[[Service, bytes], Document]] = {
+POSTS: dict[str, Callable[[bytes], Asked[Document]]] = {
     "/v1/messages/count_tokens": _count_tokens,
     "/v1/embeddings": _embeddings,
     "/embeddings": _embeddings,
-    "/api/show": _ollama_show,
     "/api/embed": _ollama_embed,
     "/api/embeddings": _ollama_embed,
 }
-"""POST paths that answer from the body alone; the functions run in a worker thread."""
+"""POST paths that answer without generating; the functions that Asked.build holds run in a worker thread."""
 
-GETS: dict[str, Callable[[Service], Document]] = {
-    "/tokenizer_info": tokenizer_info,
+GETS: dict[str, Callable[[Models], Document]] = {
     "/api/tags": _ollama_tags,
     "/api/ps": _ollama_ps,
     "/api/version": _ollama_version,
 }
-"""GET paths without parameters."""
+"""GET paths that describe all models."""
+
+MODEL_GETS: dict[str, Callable[[Service], Document]] = {"/tokenizer_info": tokenizer_info}
+"""GET paths that describe the loaded model that the query names."""

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
-from bitnet_server.protocols.kept_responses import Item
+from bitnet_server.protocols.kept_responses import Item, KeptResponses
 from bitnet_server.protocols.responses_answer import ResponsesAnswer
 from bitnet_server.protocols.responses_input import InputItem, chat_messages
 from bitnet_server.protocols.translated import TranslatedCall, chat_call, sampling_fields, thinking_fields
@@ -73,18 +73,18 @@ class ResponsesCall(TranslatedCall):
         return ResponsesAnswer(self)
 
 
-def kept_response(service: Service, response_id: str) -> Document:
+def kept_response(kept: KeptResponses, response_id: str) -> Document:
     """Return a response that is kept. Raises ApiError 404 if it is not."""
-    found = service.kept_responses.find(response_id)
+    found = kept.find(response_id)
     if found is None:
         raise ApiError(404, f"there is no response {response_id[:100]!r} here", code="response_not_found")
     return found.document
 
 
-def drop_response(service: Service, response_id: str) -> Document:
+def drop_response(kept: KeptResponses, response_id: str) -> Document:
     """Drop a response that is kept. Raises ApiError 404 if it is not."""
-    kept_response(service, response_id)
-    return {"id": response_id, "object": "response", "deleted": service.kept_responses.drop(response_id)}
+    kept_response(kept, response_id)
+    return {"id": response_id, "object": "response", "deleted": kept.drop(response_id)}
 
 
 def _check(request: ResponsesRequest) -> None:

@@ -12,12 +12,12 @@ import msgspec
 from bitnet_server.chat import ChatCall
 from bitnet_server.completions import CompletionCall
 from bitnet_server.errors import ApiError
+from bitnet_server.framing import Framing
 from bitnet_server.protocols.chunks import ChunkChoice, read_chunks
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document
 from bitnet_server.schema import ChatRequest, CompletionRequest, SamplingFields, given_numbers, parse
 from bitnet_server.service import Service
-from bitnet_server.streams import Framing
 
 
 class Answer(Framing, Protocol):

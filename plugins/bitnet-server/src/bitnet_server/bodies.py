@@ -1,0 +1,54 @@
+"""Bodies of requests and responses, and work in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bitnet_server.errors import ApiError
+from bitnet_server.settings import Settings
+
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function in a thread.
+
+    A StopIteration becomes a RuntimeError: a future cannot hold it, and its waiter would wait for ever.
+    """
+
+    def guarded() -> T:
+        try:
+            return function()
+        except StopIteration as exc:
+            raise RuntimeError("a function raised StopIteration") from exc
+
+    return await asyncio.to_thread(guarded)
+
+
+async def read_body(request: Request, settings: Settings) -> bytes:
+    """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow."""
+    limit, parts, size = settings.max_body, [], 0
+    announced = request.headers.get("content-length", "0")
+    try:
+        if announced.isdecimal() and int(announced[:20]) > limit:  # before the client is told to continue
+            raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
+        async with asyncio.timeout(settings.body_timeout):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
+                parts.append(part)
+    except TimeoutError as exc:
+        raise ApiError(408, "the body came too slowly", headers={"connection": "close"}) from exc
+    return b"".join(parts)
+
+
+def json_response(document: Any, headers: dict[str, str] | None = None) -> Response:
+    """Build a response of JSON."""
+    return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")

@@ -1,0 +1,174 @@
+"""The handlers of all paths except those that generate text."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bitnet_server import descriptions
+from bitnet_server.asked import Asked
+from bitnet_server.bodies import in_thread, json_response, read_body
+from bitnet_server.errors import ApiError, unavailable
+from bitnet_server.models import Models
+from bitnet_server.response import Document
+from bitnet_server.schema import DetokenizeRequest, ModelRequest, R, TemplateRequest, TokenizeRequest, parse
+from bitnet_server.served_model import ServedModel
+from bitnet_server.service import Service
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Endpoints:
+    """The handlers of the server's own paths, and of OpenAI's and llama.cpp's that describe models and tokens."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def health(self, request: Request) -> Response:
+        """Return 200 once the models of the start are loaded."""
+        if self._models.loading:
+            raise unavailable("loading model" if self._models.error is None else "the model could not be loaded")
+        return json_response({"status": "ok"})
+
+    async def live(self, request: Request) -> Response:
+        """Return 200 while no engine is stuck."""
+        if not self._models.alive:
+            raise unavailable("the engine does not answer", 30)
+        return json_response({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Return 200 while new requests are accepted."""
+        if not self._models.ready:
+            raise unavailable("not ready")
+        return json_response({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the Prometheus metrics."""
+        return Response(self._models.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def props(self, request: Request) -> Response:
+        """Return the properties of a model and the server; does not load it."""
+        return json_response(descriptions.props(self._found(request)))
+
+    async def slots(self, request: Request) -> Response:
+        """Return the running and waiting requests of a model, without their texts."""
+        return json_response(descriptions.slots(self._found(request)))
+
+    async def models(self, request: Request) -> Response:
+        """Return every name of every model."""
+        self._models.check_loaded()
+        documents = [
+            descriptions.model_document(one, name, self._models.created)
+            for one in self._models.served
+            for name in one.names
+        ]
+        return json_response({"object": "list", "data": documents})
+
+    async def model(self, request: Request) -> Response:
+        """Return one name of a model."""
+        self._models.check_loaded()
+        name = request.path_params["id"]
+        return json_response(descriptions.model_document(self._models.find(name), name, self._models.created))
+
+    async def load_model(self, request: Request) -> Response:
+        """Load a model, and answer when it is loaded."""
+        asked = await self._parsed(request, ModelRequest)
+        async with self._models.use(asked.model):
+            return json_response({"success": True})
+
+    async def unload_model(self, request: Request) -> Response:
+        """Begin to unload a model after its running requests."""
+        asked = await self._parsed(request, ModelRequest)
+        self._models.unload(self._models.find(asked.model))
+        return json_response({"success": True})
+
+    async def kept_response(self, request: Request) -> Response:
+        """Return or drop a response that previous_response_id may name."""
+        from bitnet_server.protocols.responses import drop_response, kept_response
+
+        answer = drop_response if request.method == "DELETE" else kept_response
+        return json_response(answer(self._models.kept_responses, request.path_params["id"]))
+
+    async def show(self, request: Request) -> Response:
+        """Return Ollama's description of a model; does not load it."""
+        from bitnet_server.protocols.ollama import model_name
+        from bitnet_server.protocols.ollama_models import ShowRequest, show
+
+        asked = await self._parsed(request, ShowRequest)
+        self._models.check_loaded()
+        return json_response(show(self._models.find(model_name(asked.model or asked.name or ""))))
+
+    async def tokenize(self, request: Request) -> Response:
+        """Return the tokens of a text."""
+        asked = await self._parsed(request, TokenizeRequest)
+        text = asked.content if asked.content is not None else asked.prompt
+        if text is None:
+            raise ApiError(400, "content is missing", param="content")
+        special = asked.parse_special if asked.content is not None else True  # as in vLLM, whose field is prompt
+        async with self._models.use(asked.model) as service:
+            service.check_text(text)
+            model = service.model
+            bos = (asked.add_special or asked.add_special_tokens) and model.tokenizer.add_bos
+            tokens = await in_thread(lambda: model.tokenizer.encode(text, add_bos=bos, parse_special=special))
+            return json_response({"tokens": tokens, "count": len(tokens), "max_model_len": model.engine.max_model_len})
+
+    async def detokenize(self, request: Request) -> Response:
+        """Return the text of tokens."""
+        asked = await self._parsed(request, DetokenizeRequest)
+        async with self._models.use(asked.model) as service:
+            tokenizer, vocab = service.model.tokenizer, service.model.config.vocab
+
+            def decoded() -> str:
+                if max(asked.tokens, default=0) >= vocab:
+                    raise ApiError(400, f"tokens names a token outside 0..{vocab - 1}", param="tokens")
+                return b"".join(map(tokenizer.token_bytes, asked.tokens)).decode("utf-8", "replace")
+
+            text = await in_thread(decoded)
+            return json_response({"content": text, "prompt": text})
+
+    async def apply_template(self, request: Request) -> Response:
+        """Render messages as a prompt."""
+        from bitnet_server.chat import plain_messages
+
+        asked = await self._parsed(request, TemplateRequest)
+        plain = plain_messages(asked.messages)
+        async with self._models.use(asked.model) as service:
+            model = service.model
+            return json_response({"prompt": await in_thread(lambda: model.chat_template.render(plain))})
+
+    def _found(self, request: Request) -> ServedModel:
+        """Return the model that the query names, or the first one."""
+        self._models.check_loaded()
+        return self._models.find(request.query_params.get("model"))
+
+    async def _parsed(self, request: Request, kind: type[R]) -> R:
+        self._models.check_accepting()
+        return parse(await read_body(request, self._models.settings), kind)
+
+
+def posted(models: Models, parsed: Callable[[bytes], Asked[Document]]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        models.check_accepting()
+        asked = parsed(await read_body(request, models.settings))
+        async with models.use(asked.model) as service:
+            return json_response(await in_thread(lambda: asked.build(service)))
+
+    return endpoint
+
+
+def described(models: Models, describe: Callable[[Models], Document]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        models.check_loaded()
+        return json_response(describe(models))
+
+    return endpoint
+
+
+def described_model(models: Models, describe: Callable[[Service], Document]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        async with models.use(request.query_params.get("model")) as service:
+            return json_response(describe(service))
+
+    return endpoint

@@ -1,0 +1,67 @@
+"""The handler of paths that generate text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bitnet_hal.errors import BitnetError
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from bitnet_server.asked import Asked
+from bitnet_server.bodies import in_thread, json_response, read_body
+from bitnet_server.call import Call
+from bitnet_server.errors import ApiError, from_engine
+from bitnet_server.models import Models
+from bitnet_server.request_state import now
+from bitnet_server.streams import ClientGoneError, EventStream, Reader, StreamStart, abort, collect
+from bitnet_server.waiting import model_of
+
+
+class Generate:
+    """The handler of a path that generates text: an ASGI application, so that a client's disconnect is noticed.
+
+    read: parses a body.
+    """
+
+    def __init__(self, models: Models, read: Callable[[bytes], Asked[Call]]) -> None:
+        self._models, self._read = models, read
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        models, created = self._models, now()
+        models.check_accepting()
+        models.check_room()
+        try:
+            body = await read_body(Request(scope, receive), models.settings)
+        except ClientDisconnect:
+            return
+        asked = self._read(body)
+        start = StreamStart(send, asked.framing.media_type, models.settings.send_timeout) if asked.stream else None
+        try:
+            one = await model_of(models, asked, receive, start)
+            try:
+                assert one.service is not None
+                await self._answer(asked.build(one.service), created, start, scope, receive, send)
+            finally:
+                models.release(one)
+        except ClientGoneError:
+            await abort(scope)
+        except (ApiError, BitnetError) as error:
+            if start is None or not start.sent:
+                raise
+            await start.end(asked.framing.failed(from_engine(error)))
+
+    async def _answer(
+        self, call: Call, created: float, start: StreamStart | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        service = call.service
+        generations = await in_thread(call.generations)
+        queue, states = await service.submit(generations, created)
+        call.states = states
+        if start is not None:
+            stream = EventStream(service, queue, states, call.formatter(), start)
+            await stream.answer(scope, receive, call.headers())
+            return
+        async with Reader(service, queue, states, receive) as reader:
+            deltas = await collect(reader, service.settings.keep_alive)
+        await json_response(call.to_response(deltas), call.headers())(scope, receive, send)

@@ -1,0 +1,89 @@
+"""A model that the server offers: its names, its state, and the service while it is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
+    from bitnet_core.api import Model
+    from bitnet_core.plan.memory import DeviceMemoryPlan
+    from bitnet_hal.device import Device, DeviceInfo
+
+    from bitnet_server.service import Service
+
+MakeRoom = Callable[["Device", "DeviceMemoryPlan"], None]
+"""Unloads other models until a plan fits in a device's memory, or none can be; called in the engine's thread."""
+
+State = Literal["unloaded", "loading", "loaded"]
+
+
+@dataclass(eq=False, slots=True)
+class ServedModel:
+    """A model of the server's list; used on the event loop only.
+
+    load: opens the model, in the engine's thread. names: for clients, the first is its id; () for those of the model
+    itself. nbytes: size of its files, None if unknown. pinned: loaded at the start, and never unloaded.
+    """
+
+    load: Callable[[MakeRoom], Model]
+    names: tuple[str, ...] = ()
+    nbytes: int | None = None
+    pinned: bool = False
+    service: Service | None = None
+    error: Exception | None = None  # of the last attempt to load it
+    placed: tuple[DeviceInfo, int] | None = None  # the device that has it or had it, and the bytes of its weights
+    loads: int = 0  # times it was loaded
+    users: int = 0  # requests under way
+    used: float = 0.0  # event loop's time at which the last request ended
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)  # requests that wait until it is loaded
+    loading: asyncio.Task[None] | None = None
+    unloading: asyncio.Task[None] | None = None
+    idle_timer: asyncio.TimerHandle | None = None
+    quiet: asyncio.Event = field(default_factory=asyncio.Event)  # set when the last user has left
+
+    @property
+    def state(self) -> State:
+        """The state for clients; a model that is being unloaded counts as loaded."""
+        if self.loading is not None:
+            return "loading"
+        return "unloaded" if self.service is None else "loaded"
+
+    @property
+    def model(self) -> Model | None:
+        """The model while it is loaded."""
+        return self.service.model if self.service is not None and self.state == "loaded" else None
+
+    @property
+    def lost(self) -> bool:
+        """Its device is lost, and there is no other."""
+        return self.service is not None and self.service.lost
+
+    @property
+    def usable(self) -> bool:
+        """A request can be added now."""
+        return self.state == "loaded" and self.unloading is None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until an idle model is unloaded; None if it is in use or stays."""
+        if self.users or self.idle_timer is None:
+            return None
+        return self.idle_timer.when() - asyncio.get_running_loop().time()
+
+    def admit_waiters(self) -> None:
+        """Let the waiting requests use the model; they become users at once, so that it stays."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                self.users += 1
+                waiter.set_result(None)
+        self.waiters.clear()
+
+    def fail_waiters(self, error: Exception) -> None:
+        """End the waiting requests with an error."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self.waiters.clear()
