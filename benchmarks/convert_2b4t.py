@@ -22,7 +22,8 @@ import numpy as np
 from bitnet_core.formats.hf.names import stored
 from bitnet_core.formats.hf.safetensors_writer import Declared, write_safetensors
 from bitnet_core.formats.names import matrices, tables, vectors
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.tokenizer.export import folder_files
 
 CONFIG = SHAPES["2b4t"]

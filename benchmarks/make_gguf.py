@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 from bitnet_core.formats.gguf.writer import GGUFWriter
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
 from bitnet_core.tokenizer.vocabulary import MAX_TOKEN_CHARS

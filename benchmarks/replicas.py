@@ -23,7 +23,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.server import measure_server
 from make_gguf import write
 from server import served, words_for

@@ -33,7 +33,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.server import measure_server, prompt_of
 from make_gguf import write
 

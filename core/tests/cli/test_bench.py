@@ -13,7 +13,8 @@ import pytest
 from bitnet_core.cli.bench import share_of
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import floats, matrices, tables, ternaries, vectors
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.profiling import KernelTime, StepProfile
 from bitnet_core.measure.server import Answer, ServerResult
 from bitnet_hal.device import TransferMode

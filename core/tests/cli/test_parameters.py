@@ -10,7 +10,7 @@ import typer
 from bitnet_core.cli.app import COMMANDS, build_app
 from bitnet_core.cli.options import ModelOptions, ThinkingOptions
 from bitnet_core.cli.parameters import Field, Given, expanded
-from bitnet_core.formats.synthetic import SHAPES
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import options_of
 from bitnet_core.options.loading import Layout, LoadOptions

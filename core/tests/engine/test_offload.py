@@ -13,7 +13,8 @@ from bitnet_core.doctor.fits import _fit
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.fit import predict
 from bitnet_core.engine.placement import balanced, most_layers, needed_bytes, offloaded_layers, split_layers
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.testing.drawn import DrawnSource
 from bitnet_hal.device import DeviceType, TransferMode

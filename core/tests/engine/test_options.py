@@ -9,7 +9,8 @@ import pytest
 from bitnet_core.engine.capacity import cache_blocks, free_share, share_rule
 from bitnet_core.engine.kv_cache.cache import block_bytes
 from bitnet_core.engine.recovery import OomRecovery
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.options.engine import EngineOptions, nbytes
 from bitnet_core.plan.memory import plan_memory
 from bitnet_hal.device import DeviceType

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.request.request import Request
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.testing.drawn import DrawnSource

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_core.formats.synthetic import SHAPES
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.benchmark import bytes_per_token
 
 

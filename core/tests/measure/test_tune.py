@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from bitnet_core.engine.engine import Engine
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure import tune as tune_module
 from bitnet_core.measure.tune import time_model, tune
 from bitnet_core.options.engine import EngineOptions

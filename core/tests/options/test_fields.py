@@ -28,6 +28,7 @@ class Example:
     choice: Literal["a", "b"] = option("a", help="A choice.")
     texts: tuple[str, ...] = option((), help="Texts.")
     pairs: Mapping[int, float] = option(factory=dict, help="Pairs.")
+    plain: str = "not an option"
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -75,8 +76,10 @@ def test_flags_come_from_the_names() -> None:
     assert options_of(SamplingParams)["top_k"].flags == ("--top-k",)
 
 
-def test_arguments_are_those_of_the_declaring_class() -> None:
-    assert arguments_of(LoadOptions(mmap=False)) == {"layout": None, "strict": None, "mmap": False, "fallback": True}
+def test_arguments_are_the_options_with_their_values() -> None:
+    expected = {"number": 1.0, "whole": 4, "flag": False, "choice": "a", "texts": (), "pairs": {}}
+    assert arguments_of(Example(whole=4, flag=False)) == expected
+    assert LoadOptions(**arguments_of(LoadOptions(mmap=False))) == LoadOptions(mmap=False)
 
 
 @pytest.mark.parametrize("declaring", [SamplingParams, EngineOptions, LoadOptions])

@@ -11,7 +11,7 @@ from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.memory import plan_memory
 from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
-from bitnet_hal.discovery.selection import ranked
+from bitnet_hal.discovery.order import ranked
 from bitnet_hal.reference.device import NumpyDevice
 from bitnet_hal.tuning import measured
 

@@ -10,7 +10,8 @@ import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.fit import predict
 from bitnet_core.formats.names import tables
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan import lm_head_int8

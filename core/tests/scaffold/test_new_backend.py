@@ -54,7 +54,7 @@ def test_auto_prefers_every_device_to_the_skeleton(tmp_path: Path) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bitnet-acme\nVersion: 0.1.0\n")
     (info / "entry_points.txt").write_text("[bitnet.backends]\nacme = bitnet_acme.plugin\n")
-    code = "from bitnet_hal.discovery.selection import devices, ranked\n"
+    code = "from bitnet_hal.discovery.order import ranked\nfrom bitnet_hal.discovery.selection import devices\n"
     code += "print(*(info.backend for info in ranked(devices(['acme', 'numpy']))))"
     environment = {**os.environ, "PYTHONPATH": str(info.parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -9,6 +9,7 @@ import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.discovery import listing
 from bitnet_hal.discovery.known import AMD, backends_here, install_hint
+from bitnet_hal.discovery.order import ranked
 from bitnet_hal.discovery.registry import Stage, registry
 from bitnet_hal.discovery.request import AUTO, DeviceRequest
 from bitnet_hal.discovery.selection import (
@@ -18,7 +19,6 @@ from bitnet_hal.discovery.selection import (
     gpu_available,
     next_devices,
     open_device,
-    ranked,
 )
 from bitnet_hal.errors import (
     BackendIncompatibleError,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_hal.discovery.order import in_order, ranked, reason
 from bitnet_hal.discovery.registry import kernels_hash, registry
-from bitnet_hal.discovery.selection import devices, in_order, ranked, reason
+from bitnet_hal.discovery.selection import devices
 from bitnet_hal.tuning import measured
 from bitnet_hal.tuning.measured import Measured, keep, tiling_key, token_seconds
 

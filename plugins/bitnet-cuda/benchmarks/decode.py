@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 from bitnet_core.api import Model, load
-from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.benchmark import measure
 from bitnet_cuda import compile
 

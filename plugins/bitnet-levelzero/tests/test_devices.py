@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from bitnet_hal.device import DeviceType
-from bitnet_hal.discovery.selection import ranked
+from bitnet_hal.discovery.order import ranked
 from bitnet_hal.errors import BackendUnavailableError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.launcher import Launcher

@@ -39,8 +39,8 @@ def devices(
     from bitnet_hal.discovery.registry import kernels_hash
 
     with uncollected(), asked_apart() as wait:
+        from bitnet_hal.discovery.order import in_order, rank, reason
         from bitnet_hal.discovery.selection import devices as list_devices
-        from bitnet_hal.discovery.selection import in_order, rank, reason
         from bitnet_hal.tuning.measured import token_seconds
         from rich.console import Console as Console  # imported while drivers start
         from rich.table import Table as Table
@@ -60,8 +60,8 @@ def devices(
 
 
 def _print(found: list[DeviceInfo], seconds: Mapping[str, float], *, verbose: bool) -> None:
+    from bitnet_hal.discovery.order import reason
     from bitnet_hal.discovery.registry import registry
-    from bitnet_hal.discovery.selection import reason
 
     if verbose:
         for info in found:

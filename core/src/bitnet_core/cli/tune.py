@@ -57,7 +57,7 @@ def _document(speed: DeviceSpeed) -> dict[str, Any]:
 
 
 def _print(name: str, found: list[DeviceSpeed]) -> None:
-    from bitnet_hal.discovery.selection import ranked
+    from bitnet_hal.discovery.order import ranked
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)

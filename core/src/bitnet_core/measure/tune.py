@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bitnet_hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal.discovery.order import rank
 from bitnet_hal.discovery.registry import kernels_hash
-from bitnet_hal.discovery.selection import devices, open_listed, rank
+from bitnet_hal.discovery.selection import devices, open_listed
 from bitnet_hal.errors import GpuError
 from bitnet_hal.isolation import described
 from bitnet_hal.tuning.measured import Measured, keep

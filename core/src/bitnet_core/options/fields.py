@@ -137,10 +137,10 @@ def check_options(options: object) -> None:
         object.__setattr__(options, name, checked(name, getattr(options, name), kind))
 
 
-def arguments_of(options: Any, declaring: Any = None) -> dict[str, Any]:
-    """Return the options of a dataclass instance, or those that its base `declaring` has, as keyword arguments."""
-    declared: Any = declaring or type(options)
-    return {name: getattr(options, name) for name in options_of(declared)}
+def arguments_of(options: Any) -> dict[str, Any]:
+    """Return the options of a dataclass instance as keyword arguments; fields that are no options are left out."""
+    declaring: Any = type(options)
+    return {name: getattr(options, name) for name in options_of(declaring)}
 
 
 def unknown_option(name: str, known: Any) -> UsageError:

@@ -31,7 +31,6 @@ class LoadOptions:
         help="Let auto use the next device if one fails, at load or in the middle of a text. A device that is named "
         "is never replaced.",
     )
-
     draft_model: str | None = option(
         None,
         flags=("--draft-model", "-md"),

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.discovery.known import KNOWN
+from bitnet_hal.discovery.order import ranked
 from bitnet_hal.discovery.registry import registry
-from bitnet_hal.discovery.selection import devices, ranked
+from bitnet_hal.discovery.selection import devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
-"""Device selection: rank, requests, fallback, and the summary of the choice."""
+"""Device selection: requests, fallback, and the summary of the choice."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,15 +12,13 @@ from bitnet_hal.device import Device, DeviceInfo, DeviceType
 from bitnet_hal.discovery.fake import fake_gpus, fake_info, open_fake
 from bitnet_hal.discovery.known import (
     GPU_BACKENDS,
-    INTEGRATED,
     KNOWN,
     NO_BACKEND,
-    OTHER_GPU,
-    SOFTWARE,
     backends_here,
     install_hint,
 )
-from bitnet_hal.discovery.registry import kernels_hash, registry
+from bitnet_hal.discovery.order import HARDWARE, addresses, in_order, ranked, same_card
+from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
 from bitnet_hal.errors import (
     BitnetError,
@@ -33,15 +30,11 @@ from bitnet_hal.errors import (
     UsageError,
 )
 from bitnet_hal.isolation import bounded, described
-from bitnet_hal.tuning.measured import token_seconds
 
 log = logging.getLogger(__name__)
 
 MAX_FAILED = 8
 """Devices of one backend that `auto` tries: a machine has at most so many, and a plugin may list any number."""
-
-_HARDWARE = frozenset({DeviceType.GPU, DeviceType.INTEGRATED})
-_PCI_ADDRESS = re.compile(r"([0-9a-f]{4}:[0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,81 +61,6 @@ class BackendStartupSummary:
     def moved_to(self, selected: DeviceInfo, reason: str) -> BackendStartupSummary:
         """Return the summary after `self.selected` failed and another device took its place."""
         return replace(self, selected=selected, skipped=(*self.skipped, (self.selected, reason)))
-
-
-def rank(info: DeviceInfo) -> int:
-    """Return the preference of a device before measurements; higher is better.
-
-    A backend may set its own `rank`, except for software devices.
-    """
-    if info.type is DeviceType.SOFTWARE:
-        return SOFTWARE
-    own: int | None = None if info.fake else getattr(registry().backends.get(info.backend), "rank", None)
-    if own is not None:
-        return own
-    if info.type is DeviceType.INTEGRATED:
-        return INTEGRATED
-    hardware = info.type in _HARDWARE
-    if info.backend in KNOWN and hardware == (info.backend in GPU_BACKENDS):
-        return KNOWN[info.backend].rank
-    return OTHER_GPU if hardware else SOFTWARE
-
-
-def reason(info: DeviceInfo, seconds: Mapping[str, float]) -> str:
-    """Explain the place of a device for people. seconds: `token_seconds` of the measured devices."""
-    if info.type is DeviceType.SOFTWARE:
-        return "a CPU behind a GPU's API ranks below the native CPU"
-    if info.request in seconds:
-        return f"measured: {1e3 * seconds[info.request]:.3g} ms a token (`bitnet tune`)"
-    if rank(info) == INTEGRATED and info.type is DeviceType.INTEGRATED:
-        return "shares the CPU's memory; run `bitnet tune` to measure whether it is faster than the CPU"
-    return "by its backend's rank; not measured (`bitnet tune`)"
-
-
-def in_order(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
-    """Sort devices, best first.
-
-    The order is by rank; measured devices (`bitnet tune`) are sorted by speed among the positions they hold by rank.
-    Software devices keep their position.
-    """
-    order = sorted(devices, key=lambda info: (-rank(info), info.backend, info.index))
-    seconds = token_seconds((info for info in order if info.type is not DeviceType.SOFTWARE), kernels_hash)
-    places = [at for at, info in enumerate(order) if info.request in seconds]
-    quickest = sorted((order[at] for at in places), key=lambda info: seconds[info.request])
-    for at, info in zip(places, quickest, strict=True):
-        order[at] = info
-    return order
-
-
-def ranked(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
-    """Sort as `in_order`, keeping a card that several backends list only under the best of them."""
-    kept: list[DeviceInfo] = []
-    for info in in_order(devices):
-        if info.type not in _HARDWARE or not any(_same_card(info, other) for other in kept):
-            kept.append(info)
-    return kept
-
-
-def _same_card(one: DeviceInfo, other: DeviceInfo) -> bool:
-    """Return whether two backends list the same card. Two devices of one backend are always different."""
-    if one.backend == other.backend:
-        return one.index == other.index
-    return bool(_addresses(one) & _addresses(other))
-
-
-def _addresses(info: DeviceInfo) -> set[str]:
-    """Return the PCI addresses that a physical id may mean.
-
-    For the card at 0000:00:06.0, some OpenCL drivers of NVIDIA report the slot as device and function (0x30), others as
-    the device alone (6, which then reads 0000:00:00.6).
-    """
-    match = _PCI_ADDRESS.fullmatch(info.physical_id)
-    if not match or info.backend != "opencl" or "nvidia" not in (info.vendor + info.name).lower():
-        return {info.physical_id} - {""}
-    place = match[1]
-    device = int(match[2], 16)
-    function = int(match[3])
-    return {info.physical_id, f"{place}:{device * 8 + function:02x}.0"}
 
 
 def devices(only: Collection[str] | None = None) -> list[DeviceInfo]:
@@ -177,14 +95,14 @@ def every_device() -> list[DeviceInfo]:
 def every_of(listed: Iterable[DeviceInfo]) -> list[DeviceInfo]:
     """Return those of the listed devices that `every_device` would."""
     listed = ranked(listed)
-    cards = [info for info in listed if info.type in _HARDWARE]
+    cards = [info for info in listed if info.type in HARDWARE]
     cpus = [info for info in listed if info.type is DeviceType.CPU and info.backend != "numpy"]
     return cards + cpus[:1] or listed[:1]
 
 
 def gpu_available() -> bool:
     """Return whether an installed backend can use a hardware GPU."""
-    return any(info.type in _HARDWARE for info in devices())
+    return any(info.type in HARDWARE for info in devices())
 
 
 def open_device(
@@ -249,14 +167,14 @@ def next_devices(summary: BackendStartupSummary, error: GpuError) -> list[Device
         and not (hangs and info.backend == summary.selected.backend)
     ]
     if isinstance(error, DeviceLostError | GpuTimeoutError | OutOfMemoryError):
-        left = [info for info in left if not _same_card(info, summary.selected)]
+        left = [info for info in left if not same_card(info, summary.selected)]
     return ranked(left)
 
 
 def other_gpus(info: DeviceInfo) -> list[DeviceInfo]:
     """Return the other GPUs with memory of their own, best first, each card once."""
     found = [other for other in devices() if other.type is DeviceType.GPU and other.request != info.request]
-    return ranked(other for other in found if not _same_card(other, info))
+    return ranked(other for other in found if not same_card(other, info))
 
 
 def open_listed(info: DeviceInfo) -> Device:
@@ -285,7 +203,7 @@ def _fitting(present: Sequence[DeviceInfo], request: DeviceRequest) -> list[Devi
     if request.name == AUTO.name:
         fitting = ranked(present)
     elif request.name == "gpu":
-        fitting = ranked(info for info in present if info.type in _HARDWARE and _is_card(info, request.card))
+        fitting = ranked(info for info in present if info.type in HARDWARE and _is_card(info, request.card))
     elif request.name == "cpu" and request.index is None:
         fitting = ranked(info for info in present if info.type is DeviceType.CPU)
         fitting.sort(key=lambda info: info.backend != "cpu")
@@ -306,7 +224,7 @@ def _fitting(present: Sequence[DeviceInfo], request: DeviceRequest) -> list[Devi
 def _is_card(info: DeviceInfo, card: str) -> bool:
     """Return whether the device has the PCI address or UUID of a request; true for "" (any card)."""
     known = {_bare(info.physical_id), _bare(str(info.extra.get("uuid", "")))} - {""}
-    return not card or card in _addresses(info) or _bare(card) in known
+    return not card or card in addresses(info) or _bare(card) in known
 
 
 def _bare(uuid: str) -> str:

@@ -4,6 +4,7 @@ sub-norms)."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bitnet_core.formats.gguf.unused_keys import check_unused
 from bitnet_core.formats.keys import MetadataReader, short
 from bitnet_core.formats.names import FIRST_INPUT_NORM, SUB_NORMS
 from bitnet_core.formats.pooling import pooling_of_gguf
-from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
+from bitnet_core.model.config import Activation, ModelConfig
 from bitnet_core.model.families import FAMILIES, UNSUPPORTED
 from bitnet_core.model.rope import LONG_FACTORS
 from bitnet_core.model.source import Finding
@@ -37,15 +38,29 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     Raises ModelError for an unknown architecture and for missing, mistyped or contradictory keys.
     """
     arch = _architecture(path, metadata)
-    family, keys = FAMILIES[arch], MetadataReader(path, metadata, f"{arch}.")
+    keys = MetadataReader(path, metadata, f"{arch}.")
+    config, findings = _transformer(path, metadata, keys, arch, tensors)
+    pooling, assumed = pooling_of_gguf(path, keys, config.projection_norms)
+    config = replace(config, pooling=pooling)
+    if arch == qwen35.ARCHITECTURE:
+        return qwen35.with_delta_nets(path, keys, metadata, config), findings
+    if arch == maple.ARCHITECTURE:
+        return maple.with_experts(path, keys, config), findings
+    findings += [*assumed, *check_unused(path, keys, arch)]
+    check_unrotated(path, metadata)
+    return read_multipliers(path, keys, arch).config(config), findings
+
+
+def _transformer(
+    path: Path, metadata: Mapping[str, Any], keys: MetadataReader, arch: str, tensors: Collection[str]
+) -> tuple[ModelConfig, list[Finding]]:
+    """Read the keys that every architecture has: sizes, norms, RoPE, vocabulary."""
+    family = FAMILIES[arch]
     hidden, heads, kv_heads, head_dim = _heads(path, keys, arch)
     layers = prediction_heads.trunk_layers(path, keys, tensors)
     vocab = keys.count("vocab_size", _tokens(metadata))
     activation, findings = _activation(path, keys, arch, layers, hidden, vocab)
     projection_norms = family.projection_norms and FIRST_INPUT_NORM in tensors
-    pooling, assumed = pooling_of_gguf(path, keys, projection_norms)
-    scaling, factor, original = _rope_scaling(path, keys, arch, tensors)
-    fast, slow = _yarn_betas(path, keys) if scaling == "yarn" else (32.0, 1.0)
     config = ModelConfig(
         arch=arch,
         name=_name(metadata.get("general.name")) or path.stem,
@@ -63,25 +78,13 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
         sub_norms=any(f"blk.{i}.{name}" in tensors for i in range(layers) for name in SUB_NORMS),
         tied_head="output" not in tensors or family.tied_head,
         rope_interleaved=family.rope_interleaved,
-        rope_scaling=scaling,
-        rope_factor=factor,
-        rope_original_context=original,
-        rope_beta_fast=fast,
-        rope_beta_slow=slow,
         qk_norm=family.qk_norm,
         qk_norm_after_rope=family.qk_norm_after_rope,
         projection_norms=projection_norms,
-        pooling=pooling,
         activation_group_size=0 if projection_norms else family.activation_group_size,
         vocab_tokens=_last_token(metadata, vocab),
     )
-    if arch == qwen35.ARCHITECTURE:
-        return qwen35.with_delta_nets(path, keys, metadata, config), findings
-    if arch == maple.ARCHITECTURE:
-        return maple.with_experts(path, keys, config), findings
-    findings += [*assumed, *check_unused(path, keys, arch)]
-    check_unrotated(path, metadata)
-    return read_multipliers(path, keys, arch).config(config), findings
+    return _with_rope_scaling(path, keys, config, tensors), findings
 
 
 def _architecture(path: Path, metadata: Mapping[str, Any]) -> str:
@@ -161,29 +164,28 @@ def _activation(
     return "silu", [Finding("warning", "activation-ambiguous", text)]
 
 
-def _rope_scaling(
-    path: Path, keys: MetadataReader, arch: str, tensors: Collection[str]
-) -> tuple[RopeScaling, float, int]:
-    """Return the kind of RoPE scaling, its factor, and the context length before scaling."""
+def _with_rope_scaling(path: Path, keys: MetadataReader, config: ModelConfig, tensors: Collection[str]) -> ModelConfig:
+    """Add the kind of RoPE scaling with its numbers."""
     name = keys.text("rope.scaling.type", "none")
     if unknown := sorted(keys.names_below("rope.scaling.") - _SCALING_KEYS):
         key = f"rope.scaling.{unknown[0]}"
         raise ModelError(f"{path}: the key {short(key)} is unknown, and RoPE may be wrong without it")
     if name == "none":
-        return "none", 1.0, 0
-    if name == "longrope" and FAMILIES[arch].longrope:
+        return config
+    if name == "longrope" and FAMILIES[config.arch].longrope:
         if not set(tensors) >= LONG_FACTORS:
             raise ModelError(
                 f"{path}: the RoPE scaling longrope needs the tensors {' and '.join(sorted(LONG_FACTORS))}"
             )
         _plain_magnitude(path, keys)
-        return "longrope", 1.0, keys.count("rope.scaling.original_context_length", keys.count("context_length"))
+        original = keys.count("rope.scaling.original_context_length", config.context)
+        return replace(config, rope_scaling="longrope", rope_original_context=original)
     if name not in ("linear", "yarn"):
         raise ModelError(f"{path}: the RoPE scaling {name[:40]!r} is not supported, only linear and yarn")
     factor = keys.real("rope.scaling.factor", 1.0)
     if name == "linear":
-        return "linear", factor, 0
-    return "yarn", factor, keys.count("rope.scaling.original_context_length")
+        return replace(config, rope_scaling="linear", rope_factor=factor)
+    return _with_yarn(path, keys, replace(config, rope_scaling="yarn", rope_factor=factor))
 
 
 def _plain_magnitude(path: Path, keys: MetadataReader) -> None:
@@ -192,8 +194,11 @@ def _plain_magnitude(path: Path, keys: MetadataReader) -> None:
             raise ModelError(f"{path}: rope.scaling.{name} is {value:g}; only 1 is supported")
 
 
-def _yarn_betas(path: Path, keys: MetadataReader) -> tuple[float, float]:
-    """Return YaRN's beta_fast and beta_slow. Raises ModelError if another YaRN key differs from the value in the
-    formula."""
+def _with_yarn(path: Path, keys: MetadataReader, config: ModelConfig) -> ModelConfig:
+    """Add YaRN's original context, beta_fast and beta_slow. Raises ModelError if another YaRN key differs from the
+    value in the formula."""
+    original = keys.count("rope.scaling.original_context_length")
     _plain_magnitude(path, keys)
-    return keys.real("rope.scaling.yarn_beta_fast", 32.0), keys.real("rope.scaling.yarn_beta_slow", 1.0)
+    fast = keys.real("rope.scaling.yarn_beta_fast", 32.0)
+    slow = keys.real("rope.scaling.yarn_beta_slow", 1.0)
+    return replace(config, rope_original_context=original, rope_beta_fast=fast, rope_beta_slow=slow)

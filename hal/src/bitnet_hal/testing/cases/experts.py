@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
 from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.rounding import ceil_div
-from bitnet_hal.testing.cases.case import BATCH_ROWS, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import activations, group_activations, normal, padded, ternary
 
 
@@ -41,27 +42,11 @@ def _product(
     """Each row has `used` different experts. each: a row of q for every pair."""
     width = padded(columns)
     inputs = used if each else 1
-    if act_group:
-        q, scale, qsum = group_activations(rng, rows * inputs, width, columns, act_group)
-    else:
-        q, scale, qsum = activations(rng, rows * inputs, width, columns)
     params: ParamDict = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
     params |= {"experts": experts, "used": used, "inputs": inputs}
-    wscale = rng.uniform(0.1, 2, experts * outs * ceil_div(width, block)).astype(np.float32)
-    ids = np.stack([rng.permutation(experts)[:used] for _ in range(rows)])
-    if kind == "exact":
-        scale = np.exp2(rng.integers(-2, 2, (rows * inputs, width // (act_group or width)))).astype(np.float32)
-        scale = scale.repeat(act_group // SCALE_COLUMNS if act_group else 1, axis=1)
-        wscale = np.exp2(rng.integers(-1, 2, wscale.size)).astype(np.float32)
-    if kind == "stray":
-        ids[0, 0] = -1
-        ids[rows - 1, used - 1] = experts
-    if kind == "one":
-        ids[:] = np.arange(used)
-    if kind == "nan":
-        scale[1] = np.nan
-        q[1] = 0
-        qsum[1] = 0
+    q, scale, qsum = _inputs(rng, rows * inputs, width, columns, act_group, kind)
+    scales = experts * outs * ceil_div(width, block)
+    wscale = _powers_of_two(rng, -1, scales) if kind == "exact" else rng.uniform(0.1, 2, scales).astype(np.float32)
     if kind == "part":
         params |= {"y_stride": 2 * outs + 3, "y_first": outs}
     return CaseLaunch(
@@ -72,11 +57,43 @@ def _product(
             "q": q,
             "scale": scale,
             "qsum": qsum,
-            "ids": ids,
+            "ids": _ids(rng, rows, experts, used, kind),
             "y": normal(rng, rows * used, int(params["y_stride"])),
         },
         {"BLOCK": block, "ABLOCK": act_group},
     )
+
+
+def _inputs(rng: Rng, rows: int, width: int, columns: int, act_group: int, kind: str) -> tuple[Array, Array, Array]:
+    """Return (q, scale, qsum). exact: scales are powers of two; nan: the scale of row 1, whose q is 0."""
+    if act_group:
+        q, scale, qsum = group_activations(rng, rows, width, columns, act_group)
+    else:
+        q, scale, qsum = activations(rng, rows, width, columns)
+    if kind == "exact":
+        scale = _powers_of_two(rng, -2, (rows, width // (act_group or width)))
+        scale = scale.repeat(act_group // SCALE_COLUMNS if act_group else 1, axis=1)
+    if kind == "nan":
+        scale[1] = np.nan
+        q[1] = 0
+        qsum[1] = 0
+    return q, scale, qsum
+
+
+def _ids(rng: Rng, rows: int, experts: int, used: int, kind: str) -> Array:
+    """Return the experts of each row, i64[rows, used]. one: the same in every row; stray: two that do not exist."""
+    if kind == "one":
+        return np.tile(np.arange(used), (rows, 1))
+    ids = np.stack([rng.permutation(experts)[:used] for _ in range(rows)])
+    if kind == "stray":
+        ids[0, 0] = -1
+        ids[rows - 1, used - 1] = experts
+    return ids
+
+
+def _powers_of_two(rng: Rng, lowest: int, shape: int | tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Return scales from 2^lowest to 2, so that sums of products are exact."""
+    return np.exp2(rng.integers(lowest, 2, shape)).astype(np.float32)
 
 
 def _clamp(rng: Rng, rows: int, width: int, limit: float, act_group: int = 32, kind: str = "") -> CaseLaunch:
