@@ -147,11 +147,13 @@ def memory_wanted(options: EngineOptions, source: ModelSource, device: Device) -
     longest = cache_bytes(config, options.kv_dtype, blocks, room.requests + room.more_states)
     return plan_memory(
         source,
-        kv_cache=options.kv_cache_bytes or longest,
+        config,
+        device.info,
+        context=options.context_of(config),
         sequences=room.requests,
         chunk=chunk,
         verify_rows=verify_rows(options, config, device.info, room.requests, chunk),
-        prediction=config.prediction_head,
+        kv_cache=options.kv_cache_bytes or longest,
     )
 
 
