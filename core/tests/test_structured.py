@@ -195,3 +195,29 @@ def test_a_relaxed_schema_keeps_what_is_supported() -> None:
 def test_integers_that_would_end_the_process_are_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="an integer beyond 2\\^53"):
         grammar_of({"type": "json_schema", "json_schema": {"schema": schema}})
+
+
+CHAIN = "".join(f'r{at}: "a" r{at + 1}\n' for at in range(4000)) + 'r4000: "a"\n'
+REFERENCES = {f"d{at}": {"type": "object", "properties": {"a": {"$ref": f"#/$defs/d{at + 1}"}}} for at in range(1000)}
+
+
+@pytest.mark.parametrize(
+    ("response_format", "words"),
+    [
+        ({"type": "grammar", "grammar": f"start: r0\n{CHAIN}"}, "4002 rules"),
+        ({"type": "grammar", "grammar": f"root ::= r0\n{CHAIN.replace(':', ' ::=')}"}, "4002 rules"),
+        (schema_format({"$ref": "#/$defs/d0", "$defs": REFERENCES}), "references lead 4001 levels deep"),
+        (schema_format({"type": "string", "pattern": "a?" * 20000}), "20000 repetitions"),
+        ({"type": "regex", "regex": "a?" * 20000}, "20000 repetitions"),
+        (
+            {"type": "grammar", "grammar": "start: %json " + json.dumps({"anyOf": [{"$ref": "#"}] * 26})},
+            "26 references",
+        ),
+    ],
+)
+def test_grammars_that_would_overflow_the_stack_or_take_minutes_are_refused(
+    model: bitnet_core.Model, response_format: dict[str, Any], words: str
+) -> None:
+    """The chains ended the process; the repetitions held a thread for more than 20 s."""
+    with pytest.raises(UsageError, match=words):
+        model.generate("x", max_tokens=1, response_format=response_format)

@@ -15,18 +15,31 @@ def exceeds_limits(value: Any, depth: int, count: int) -> str:
     else ""."""
     level, seen = [value], 0
     for _ in range(depth + 1):
-        level = [
-            item
-            for holder in level
-            if isinstance(holder, Mapping | list | tuple)
-            for item in (holder.values() if isinstance(holder, Mapping) else holder)
-        ]
+        level = _values(level)
         seen += len(level)
         if seen > count:
             return f"hold more than {count} values"
         if not level:
             return ""
     return f"are nested more than {depth} levels deep"
+
+
+def nesting(value: Any) -> int:
+    """Return the number of levels of lists and mappings in a value that is within the limits."""
+    level, depth = [value], 0
+    while level := _values(level):
+        depth += 1
+    return depth
+
+
+def _values(level: list[Any]) -> list[Any]:
+    """Return the values in the lists and mappings of a level."""
+    return [
+        item
+        for holder in level
+        if isinstance(holder, Mapping | list | tuple)
+        for item in (holder.values() if isinstance(holder, Mapping) else holder)
+    ]
 
 
 def has_lone_surrogate(text: str, value: Any) -> bool:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from bitnet_core.grammar_limits import regex_fault
+
 _ONE: Final = (
     "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties",
     "propertyNames", "not", "if", "then", "else",
@@ -85,6 +87,8 @@ def costly(schema: Any) -> str:
         if _may_repeat_names(part):
             found.append("minProperties cannot be enforced for names that the schema does not list: one may repeat")
         found.extend(f"{key} has an integer beyond 2^53" for key in ("const", "enum") if _is_costly(key, part.get(key)))
+        if isinstance(pattern := part.get("pattern"), str) and (fault := regex_fault(pattern)):
+            found.append(f"pattern: {fault}")
         names = set(_mapping(part.get("properties"))).difference(_sequence(part.get("required")))
         if len(names) > _OPTIONAL:
             found.append(f"an object has {len(names)} optional properties; at most {_OPTIONAL} can be enforced")

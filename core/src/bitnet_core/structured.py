@@ -15,6 +15,7 @@ from bitnet_hal.errors import UsageError, short
 
 from bitnet_core import gbnf, json_limits
 from bitnet_core.engine.sampling.constraint import Mask
+from bitnet_core.grammar_limits import lark_fault, references_fault, regex_fault
 from bitnet_core.schema_keywords import costly, without_noops
 from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
@@ -70,6 +71,8 @@ def checked_schema(schema: Any) -> Any:
         raise UsageError("a JSON schema must be an object")
     if problem := json_limits.exceeds_limits(schema, MAX_DEPTH, MAX_GRAMMAR):
         raise UsageError(f"the parts of the JSON schema {problem}")
+    if fault := references_fault(schema):
+        raise UsageError(f"the JSON schema cannot be used: {fault}")
     return {} if schema is True else closed(without_noops(schema))
 
 
@@ -94,15 +97,21 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
         if not isinstance(inner, Mapping) or inner.get("schema") is None:
             raise UsageError("response_format json_schema has no json_schema.schema")
         return json_grammar(inner["schema"])
-    if kind == "regex" and isinstance(response_format.get("regex"), str):
-        return Grammar("regex", response_format["regex"])
-    if kind == "grammar" and isinstance(response_format.get("grammar"), str):
-        text = response_format["grammar"]
-        return Grammar("lark", gbnf.lark(text) if gbnf.is_gbnf(text) else text)
+    if kind == "regex" and isinstance(text := response_format.get("regex"), str):
+        return _within_limits(Grammar("regex", text), regex_fault(text))
+    if kind == "grammar" and isinstance(text := response_format.get("grammar"), str):
+        text = gbnf.lark(text) if gbnf.is_gbnf(text) else text
+        return _within_limits(Grammar("lark", text), lark_fault(text))
     raise UsageError(
         "response_format must be of type text, json_object, json_schema, regex (with regex) or grammar (with grammar), "
         f"not {str(kind)[:40]!r}"
     )
+
+
+def _within_limits(grammar: Grammar, fault: str) -> Grammar:
+    if fault:
+        raise UsageError(f"the grammar cannot be used: {fault}")
+    return grammar
 
 
 class Grammars:

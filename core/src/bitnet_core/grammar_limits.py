@@ -1,0 +1,72 @@
+"""Limits on grammars, checked before llguidance reads them.
+
+It follows rules and references by recursion on the stack of its thread, and the time that it takes for an expression
+is quadratic in the repetitions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from bitnet_core.json_limits import nesting
+
+_RULES: Final = 500
+"""Most rules of a grammar. A chain of 500 was compiled on a stack of 2 MiB, one of 3000 overflows 8 MiB."""
+
+_LEVELS: Final = 1500
+"""Most levels of all schemas that are referred to. A chain of 2000 was compiled on a stack of 2 MiB."""
+
+_REPETITIONS: Final = 5000
+"""Most repetitions of a regular expression: 5000 take half a second."""
+
+_REFERENCES: Final = 25
+"""Most references of the schemas in a grammar: each may be followed through all levels of a schema."""
+
+_RULE: Final = re.compile(r"^[ \t]*[?!]*[A-Za-z_][^:]*:", re.MULTILINE)
+_REFERENCE: Final = re.compile(r'"(\$|\\u0024)(r|\\u0072)(e|\\u0065)(f|\\u0066)"\s*:')
+_REPETITION: Final = re.compile(r"[?*+]|(?<!\\x)\{\d+(,\d*)?\}")
+
+
+def lark_fault(text: str) -> str:
+    """Return the limit that a grammar in Lark's syntax exceeds, else ""."""
+    return (
+        _excess(text, _RULE, "rules", _RULES)
+        or _excess(text, _REFERENCE, "references", _REFERENCES)
+        or regex_fault(text)
+    )
+
+
+def regex_fault(text: str) -> str:
+    """Return the limit that a regular expression exceeds, else ""."""
+    return _excess(text, _REPETITION, "repetitions", _REPETITIONS)
+
+
+def _excess(text: str, part: re.Pattern[str], name: str, most: int) -> str:
+    count = sum(1 for _ in part.finditer(text))
+    return f"it has {count} {name}; at most {most} can be enforced" if count > most else ""
+
+
+def references_fault(schema: Any) -> str:
+    """Return the limit that the references of a JSON schema exceed, else "". schema: of bounded depth and size."""
+    found: set[str] = set()
+    left = [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, Mapping):
+            if isinstance(reference := part.get("$ref"), str):
+                found.add(reference)
+            left.extend(part.values())
+        elif isinstance(part, list | tuple):
+            left.extend(part)
+    levels = sum(nesting(_target(schema, reference)) + 1 for reference in found)
+    return f"its references lead {levels} levels deep; at most {_LEVELS} can be enforced" if levels > _LEVELS else ""
+
+
+def _target(schema: Any, reference: str) -> Any:
+    """Return the part of a schema that a reference points to; None for the whole, whose depth is bounded."""
+    target = schema if reference.startswith("#/") else None
+    for name in reference.split("/")[1:]:
+        target = target.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+    return target
