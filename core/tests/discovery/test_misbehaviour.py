@@ -16,9 +16,9 @@ from bitnet_core import load
 from bitnet_core.doctor.findings import check_device
 from bitnet_hal import isolation as apart
 from bitnet_hal.device import DeviceType, whole
-from bitnet_hal.discovery import registry as registry_module
-from bitnet_hal.discovery import selection
-from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery import plugin_device, selection
+from bitnet_hal.discovery.quarantine import Stage
+from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.selection import devices, open_device
 from bitnet_hal.errors import (
     BackendIncompatibleError,
@@ -368,7 +368,7 @@ def test_a_device_that_hangs_while_it_opens_is_named_and_left_out(
     install_plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
-    monkeypatch.setattr(registry_module, "OPEN_SECONDS", 0.3)
+    monkeypatch.setattr(plugin_device, "OPEN_SECONDS", 0.3)
     many = backend("devices", "return [DeviceInfo('cuda', i, 'x', DeviceType.GPU) for i in range(50)]")
     install_plugin("cuda", "import time\n" + many + backend("open", "time.sleep(3)"))
     started = time.monotonic()
@@ -384,7 +384,7 @@ def test_a_device_that_hangs_while_it_opens_is_named_and_left_out(
     assert len(checks) == 50
     assert not any(check.passed for check in checks)
     assert time.monotonic() - started < 5, "one of 50 devices was waited for again"
-    registry()._hanging["cuda"].wait()  # the call ends after all: the next one is tried again
+    registry()._opener._hanging["cuda"].wait()  # the call ends after all: the next one is tried again
     with pytest.raises(GpuTimeoutError, match=r"opening a device took longer than 0.3 s"):
         open_device("cuda:1")
 

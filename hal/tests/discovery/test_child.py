@@ -17,7 +17,8 @@ import psutil
 import pytest
 from bitnet_hal.discovery import child, driver_cache
 from bitnet_hal.discovery import registry as registry_module
-from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.quarantine import Stage
+from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.selection import devices, open_device
 from bitnet_hal.errors import BackendUnavailableError
 

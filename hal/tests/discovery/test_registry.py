@@ -6,7 +6,8 @@ import logging
 import sys
 
 import pytest
-from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.quarantine import Stage
+from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.selection import open_device
 from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError
 

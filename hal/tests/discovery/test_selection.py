@@ -10,7 +10,8 @@ from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.discovery import listing
 from bitnet_hal.discovery.known import AMD, backends_here, install_hint
 from bitnet_hal.discovery.order import ranked
-from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.quarantine import Stage
+from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.request import AUTO, DeviceRequest
 from bitnet_hal.discovery.selection import (
     BackendStartupSummary,

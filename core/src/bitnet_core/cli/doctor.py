@@ -12,7 +12,7 @@ from bitnet_core.cli.devices import describe
 from bitnet_core.cli.opening import source_of
 
 if TYPE_CHECKING:
-    from bitnet_hal.discovery.registry import Quarantine
+    from bitnet_hal.discovery.quarantine import Quarantine
     from rich.text import Text
 
     from bitnet_core.doctor.findings import DeviceCheck
@@ -36,7 +36,8 @@ def doctor(
 
     The exit code is 1 if a device fails or a plugin is broken; an absent driver is not a failure.
     """
-    from bitnet_hal.discovery.registry import Stage, registry
+    from bitnet_hal.discovery.quarantine import Stage
+    from bitnet_hal.discovery.registry import registry
     from bitnet_hal.discovery.selection import devices
 
     from bitnet_core.doctor.access import access_findings
@@ -117,7 +118,7 @@ def _print(checks: list[DeviceCheck], quarantined: list[Quarantine], findings: l
 
 def _idle(entry: Quarantine) -> str:
     """Return why an ignored plugin needs no action, "" if it may need one."""
-    from bitnet_hal.discovery.registry import Stage
+    from bitnet_hal.discovery.quarantine import Stage
 
     from bitnet_core.doctor.hardware import nothing_to_do
 

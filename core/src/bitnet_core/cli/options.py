@@ -91,7 +91,7 @@ SyntheticOption = Annotated[
         metavar="SHAPE",
         rich_help_panel=MODEL,
         help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-27b, bonsai2-27b, "
-        "embedding-0.6b, bonsai-tiny, bonsai2-tiny, embedding-tiny or tiny.",
+        "maple-20b, embedding-0.6b, bonsai-tiny, bonsai2-tiny, maple-tiny, embedding-tiny or tiny.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON.")]

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from bitnet_hal.device import Device, DeviceInfo, DeviceType, whole
 from bitnet_hal.discovery.fake import fake_gpus
 from bitnet_hal.discovery.known import PCI_VENDORS, REPORT, backends_here, install_hint
-from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.quarantine import Stage
+from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.selection import devices, open_listed
 from bitnet_hal.errors import GpuError
 from bitnet_hal.isolation import described

@@ -20,7 +20,8 @@ from bitnet_hal.discovery.child import Child, Fork, wait_for
 from bitnet_hal.discovery.driver_cache import remember, remembered
 from bitnet_hal.discovery.known import GPU_BACKENDS
 from bitnet_hal.discovery.plain import from_plain, to_plain
-from bitnet_hal.discovery.registry import Quarantine, Registry, Stage, registry
+from bitnet_hal.discovery.quarantine import Quarantine, Stage
+from bitnet_hal.discovery.registry import Registry, registry
 from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, UsageError
 
 log = logging.getLogger(__name__)

@@ -8,13 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum
 from functools import cache, partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import importlib_metadata
@@ -24,90 +21,22 @@ from bitnet_hal import hooks
 from bitnet_hal.device import Backend, Device, DeviceInfo
 from bitnet_hal.discovery.child import unresponsive_drivers
 from bitnet_hal.discovery.claims import check_api, check_rank, log_unknown, reclassify_software, validate
-from bitnet_hal.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver, upgrade_hint
-from bitnet_hal.driver.status import HINTS
+from bitnet_hal.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver
+from bitnet_hal.discovery.plugin_device import Opener
+from bitnet_hal.discovery.quarantine import Quarantine, Stage, stage_of
 from bitnet_hal.errors import (
     BackendIncompatibleError,
     BackendUnavailableError,
-    BitnetError,
-    GpuError,
-    GpuTimeoutError,
     UsageError,
 )
-from bitnet_hal.guard import guard, sound
-from bitnet_hal.isolation import bounded, described
+from bitnet_hal.isolation import bounded
 
 REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_hal.reference.plugin", hooks.ENTRY_POINT_GROUP)
 
 MAX_DEVICES = 1024
 """Maximum devices of one backend."""
 
-OPEN_SECONDS = 60.0
-"""Seconds that opening a device may take: a driver of many GPUs, or one that compiles when it starts, needs several."""
-
 log = logging.getLogger(__name__)
-
-
-class Stage(Enum):
-    """The step at which a plugin failed."""
-
-    IMPORT = "import"
-    HOOKS = "hook signature"
-    BACKEND = "backend construction"
-    NAME = "backend name"
-    API = "API version"
-    DEVICES = "device list"  # the whole list, or one device of it
-    DRIVER = "driver"  # the plugin works, but its driver, library or device is absent
-    SETTING = "setting"  # the plugin works, but an environment variable has an invalid value
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantine:
-    """A plugin, or one of its devices, that is ignored, and the error."""
-
-    name: str  # name of the entry point
-    distribution: str
-    version: str
-    stage: Stage
-    error: BaseException
-
-    @property
-    def reason(self) -> str:
-        """The reason in one line for people."""
-        if isinstance(self.error, GpuError):
-            return " ".join(str(self.error.message).split())
-        if isinstance(self.error, pluggy.PluginValidationError | UsageError):
-            return " ".join(str(self.error).split())
-        return described(self.error)
-
-    @property
-    def fix(self) -> str:
-        """Advice for the user."""
-        if isinstance(self.error, GpuError) and self.error.hint:
-            return self.error.hint
-        if self.stage is Stage.SETTING:
-            return "Correct the value, or unset the variable"
-        if self.stage is Stage.DEVICES:
-            return f"This is a fault of {self.distribution}: upgrade it, or report it to its authors {REPORT}"
-        if self.stage is Stage.DRIVER:
-            return f"Install the driver that {self.distribution} needs, or uninstall {self.distribution}"
-        return upgrade_hint("bitnet-core", self.distribution)
-
-    def as_error(self) -> BitnetError:
-        """Return the exception for a request that names this backend."""
-        if isinstance(self.error, UsageError):
-            return self.error
-        if isinstance(self.error, GpuError):
-            self.error.hint = self.fix
-            return self.error
-        kind = BackendUnavailableError if self.stage is Stage.DRIVER else BackendIncompatibleError
-        error = kind(
-            f"plugin {self.distribution} {self.version} failed at stage '{self.stage.value}': {self.reason}",
-            backend=self.name,
-            hint=self.fix,
-        )
-        error.__cause__ = self.error
-        return error
 
 
 class _CorePolicy:
@@ -131,7 +60,7 @@ class Registry:
         self._devices: dict[str, tuple[DeviceInfo, ...]] = {}
         self._asked: set[str] = set()
         self._hashes: dict[str, str] = {}
-        self._hanging: dict[str, Event] = {}  # by backend: set when the call of `open` ends that took too long
+        self._opener = Opener()
         for entry in _entry_points():
             self._load(entry)
 
@@ -178,7 +107,7 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; the others still work
-            self._quarantine(name, *self._origins[name], _stage_of(error), error)
+            self._quarantine(name, *self._origins[name], stage_of(error), error)
             return ()
 
     def _listed(self, name: str) -> tuple[DeviceInfo, ...]:
@@ -220,55 +149,8 @@ class Registry:
         self._quarantine(name, *self._origins[name], Stage.DRIVER, error)
 
     def open(self, info: DeviceInfo) -> Device:
-        """Open a listed device.
-
-        Raises a GpuError for any exception or wrong result of the plugin, and if it takes more than OPEN_SECONDS; a
-        UsageError (for an invalid variable, say) passes unchanged.
-        """
-
-        def wrong(operation: str, what: str) -> BackendIncompatibleError:
-            return self._wrong(info, operation, what)
-
-        try:
-            device = self._opened(info)
-            usable = isinstance(getattr(device, "info", None), DeviceInfo) and hasattr(device, "close")
-        except BaseException as error:
-            if sound(error):
-                _complete(error)
-                raise
-            raise wrong("open", described(error)) from error
-        if not usable:
-            raise wrong("open", f"it returns {type(device).__name__}, which is not a device")
-        return guard(device, wrong)
-
-    def _opened(self, info: DeviceInfo) -> Device:
-        """Call `Backend.open` with a time limit; at once a GpuTimeoutError while an earlier call does not end."""
-        name = info.backend
-        if name in self._hanging and not self._hanging[name].is_set():
-            hint = f"Check the driver with its own tools, or request a device of another backend than {name}"
-            raise GpuTimeoutError("it is still opening another device", backend=name, operation="open", hint=hint)
-        ended = Event()
-
-        def call() -> Device:
-            try:
-                return self.backends[name].open(info.index)
-            finally:
-                ended.set()
-
-        try:
-            return bounded(call, name, "opening a device", seconds=OPEN_SECONDS, late=_close)
-        except GpuTimeoutError:
-            self._hanging[name] = ended
-            raise
-
-    def _wrong(self, info: DeviceInfo, operation: str, what: str) -> BackendIncompatibleError:
-        distribution, version = self._origins[info.backend]
-        return BackendIncompatibleError(
-            f"{info.request} fails, a fault of {distribution} {version}: {what}",
-            backend=info.backend,
-            operation=operation,
-            hint=f"Upgrade {distribution}, or report it to its authors {REPORT}",
-        )
+        """Open a listed device. Raises a GpuError for any fault of the plugin (see `Opener`)."""
+        return self._opener.open(self.backends[info.backend], info, self._origins[info.backend])
 
     def failure(self, name: str) -> Quarantine | None:
         """Return the quarantine entry of a backend, None if there is none."""
@@ -365,29 +247,6 @@ def registry() -> Registry:
 def kernels_hash(name: str) -> str:
     """Return `Registry.kernels_hash` of the one registry."""
     return registry().kernels_hash(name)
-
-
-def _stage_of(error: BaseException) -> Stage:
-    """Return the stage of an exception that listing the devices raised."""
-    if isinstance(error, UsageError):
-        return Stage.SETTING
-    absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
-    return Stage.DRIVER if absent else Stage.DEVICES
-
-
-def _complete(error: BaseException) -> None:
-    """Give the error of an open operation its name, and a hint if the plugin gave none."""
-    if not isinstance(error, GpuError):
-        return
-    error.operation = error.operation or "open"
-    if not error.hint:
-        error.hint = HINTS.get(type(error), "Use another device; `bitnet devices` lists them")
-
-
-def _close(device: Device) -> None:
-    """Close a device that opened too late."""
-    with suppress(Exception):
-        device.close()
 
 
 def _import_modules(names: Sequence[str]) -> None:
