@@ -169,6 +169,7 @@ def test_a_kernels_memory_and_subgroup_are_what_the_driver_says(device: LevelZer
     assert device.kernel_resources(prepared.kernel) == {"private_bytes": 96, "shared_bytes": 1024, "subgroup": 16}
 
 
+@pytest.mark.usefixtures("device")
 def test_unknown_index(run: Run) -> None:
     said = run("from bitnet_levelzero.plugin import *; bitnet_backend().open(99)")
     assert "there is no device level-zero:99. Present: level-zero:0 test driver" in said
