@@ -19,6 +19,7 @@ from bitnet_hal.discovery.selection import devices, open_device
 from bitnet_hal.errors import DeviceNotFoundError
 
 CARDS = """
+import time
 from dataclasses import replace
 from pathlib import Path
 from bitnet_hal.errors import DeviceLostError
@@ -29,6 +30,7 @@ CARDS = Path({path!r})
 
 class Card(NumpyDevice):
     def _replay(self, recording):
+        time.sleep(0.005)  # 200 tokens take a second: no text ends before its card is pulled out
         if self.info.physical_id not in CARDS.read_text():
             raise DeviceLostError("pulled out", backend="vulkan")
         super()._replay(recording)

@@ -127,7 +127,7 @@ def test_a_fake_device_is_named_mock(bitnet, tmp_path: Path, monkeypatch: pytest
         (["run", "x", "--device", "cuda:x"], 2, "cuda:x"),
         (["run", "x", "--receipt", "missing/receipt.json"], 14, "cannot be written"),
         (["bench", "-m", "a.gguf", "--synthetic", "tiny"], 2, "exclude each other"),
-        (["bench", "--synthetic", "nosuch"], 2, "2b4t, tiny"),
+        (["bench", "--synthetic", "nosuch"], 2, "bonsai-8b, bonsai-4b"),
         (["bench", "--synthetic", "tiny", "-p", "5000"], 2, "context"),
         (["perplexity", "missing.txt"], 2, "missing.txt"),
         (["perplexity", "empty.txt"], 2, "empty"),

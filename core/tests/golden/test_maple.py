@@ -145,7 +145,8 @@ def test_memory_counts_every_expert_and_a_step_reads_those_that_it_uses(source: 
     matrix = 256 * 256 // 4
     attention = 3 * matrix
     weights = 2 * (attention + 3 * 5 * matrix) + 2 * config.vocab * config.hidden * 2
-    assert plan_memory(source, kv_cache=0, sequences=1, chunk=8).weights == weights
+    planned = plan_memory(source, config, numpy_info(), context=64, sequences=1, chunk=8)
+    assert weights <= planned.wrapped < 1.02 * weights  # and scales, norms and the rotary table
     for sequences, experts in ((1, 2), (2, 4), (4, 5)):
         read = 2 * (attention + 3 * experts * matrix)
         assert bytes_per_token(config, 0, "f32", 0, sequences) == read // sequences

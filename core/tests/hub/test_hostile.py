@@ -213,10 +213,11 @@ def test_silence_and_a_trickle_end(hub: HostileHub, tmp_path: Path, mode: str, w
         "from bitnet_core.hub import bounds; bounds.HEAD_SECONDS = bounds.WINDOW_SECONDS = 2.0\n"
         "from bitnet_core.hub.fetch import main; main('hf:o/m')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(hub, tmp_path), capture_output=True, text=True, timeout=60
-    )
-    kind, text = json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-c", code]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # stdin stays open: the child ends with its parent
+    with subprocess.Popen(command, env=environment(hub, tmp_path), text=True, **pipes) as child:
+        assert child.stdout is not None
+        kind, text = json.loads(child.stdout.read().splitlines()[-1])
     assert kind == "ModelError"
     assert text.startswith("hf:o/m: ")
     assert words in text

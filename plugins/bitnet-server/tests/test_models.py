@@ -253,7 +253,7 @@ def test_memory_is_made_for_a_model(serve: Any) -> None:
             seen.append([one.names[0] for one in pair.models.served if one.state == "loaded"])
             return 0 if "a" in seen[-1] else 10_000_000
 
-        plan = DeviceMemoryPlan(weights=1000, kv_cache=10, decode_scratch=0, prefill_scratch=0)
+        plan = DeviceMemoryPlan(1000, 0, 10, 0, 0, 0)
         make_room(SimpleNamespace(info=info, free_memory=free), plan)
 
     with serve(served=two(b=opener(64, before))) as pair, pair.client() as client:
@@ -269,7 +269,7 @@ def test_weights_of_mapped_files_count(serve: Any) -> None:
     model = bitnet_core.load(None, "numpy", context=64)
     with model:
         device: Any = SimpleNamespace(info=model.device.info, free_memory=lambda: 1500)
-        plan = DeviceMemoryPlan(weights=1000, kv_cache=10, decode_scratch=0, prefill_scratch=0)
+        plan = DeviceMemoryPlan(1000, 0, 10, 0, 0, 0)
         assert shortage(device, plan, []) == 0
         assert shortage(device, plan, [(model.device.info, 800)]) == 310
         device.free_memory = lambda: -1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bitnet_core.plan.memory import DeviceMemoryPlan
-from bitnet_hal.device import Device, DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.device import Device
+from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode
 
 
 def shortage(device: Device, plan: DeviceMemoryPlan, beside: Iterable[tuple[DeviceInfo, int]]) -> int:

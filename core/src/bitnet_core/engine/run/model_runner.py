@@ -81,27 +81,36 @@ class Runner:
         self._decode = Scratch(device, pool, weights.config, rows, rows)
         try:
             self._decode.upload("index", np.arange(rows, dtype=np.int32))
-            if isinstance(self.plan, HybridPlan) and verify_rows:
-                self._rollback = StateRollback(device, launcher, pool, self.plan, self._decode, cache)
-            if isinstance(self.plan, HybridPlan) and weights.prediction:
-                own = PredictionPlan(self.plan, weights.prediction)
-                self._prediction = PredictionHead(device, launcher, pool, own, cache, chunk)
+            if isinstance(self.plan, HybridPlan):
+                self._prepare_speculation(self.plan, verify_rows, chunk)
         except BaseException:
             self._free_buffers()
             raise
         self._prompts = PromptBodies(device, launcher, pool, self.plan, cache)
         self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
-        self.multi_step = MultiStepDecoder(
-            device,
+        self.multi_step = self._multi_step_decoder(cache)
+        self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
+        self._verified: list[ScheduledTokens] = []
+
+    def _multi_step_decoder(self, cache: KVCache) -> MultiStepDecoder:
+        """Return the decoder of several greedy steps a launch; behind earlier layers it waits for each."""
+        return MultiStepDecoder(
+            self.device,
             self._decode,
             self._most_rows,
             cache,
             partial(self._recorded, "greedy"),
-            self._replay_greedy if self.earlier else launcher.replay,
+            self._replay_greedy if self.earlier else self.launcher.replay,
             run_ahead=not self.earlier,
         )
-        self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
-        self._verified: list[ScheduledTokens] = []
+
+    def _prepare_speculation(self, plan: HybridPlan, verify_rows: int, chunk: int) -> None:
+        """Make what speculation needs in models with delta nets: copies of states, and the prediction head."""
+        if verify_rows:
+            self._rollback = StateRollback(self.device, self.launcher, self.pool, plan, self._decode, self.cache)
+        if self.weights.prediction:
+            own = PredictionPlan(plan, self.weights.prediction)
+            self._prediction = PredictionHead(self.device, self.launcher, self.pool, own, self.cache, chunk)
 
     def forward(
         self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int
