@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,10 @@ NO_TESTS = 5
 TYPE_STUBS = ("mypy>=1.15", "types-psutil")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The runs share few cores; BLAS threads only get in each other's way."""
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; tests send this signal to programs
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def project_table(project: str) -> dict[str, Any]:
