@@ -42,7 +42,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; tests send this signal to programs
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: TID251 - a program, not the library
 
 
 def project_table(project: str) -> dict[str, Any]:
