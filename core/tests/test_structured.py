@@ -101,10 +101,34 @@ def test_formats_that_cannot_be(model: bitnet_core.Model, response_format: dict[
 
 
 def test_a_grammar_that_cannot_begin_is_refused_before_any_step(model: bitnet_core.Model) -> None:
-    grammar = grammar_of(schema_format({"$ref": "#"}))
+    grammar = grammar_of(schema_format({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}))
     assert grammar is not None
     with pytest.raises(UsageError, match="cannot be used"):
         model.grammars.constraint(grammar)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"properties": {"a": {"$ref": "#/properties/a"}}},
+        {"allOf": [{"allOf": [{"$ref": "#/allOf/0"}]}]},
+        {
+            "items": {"$ref": "#/$defs/A"},
+            "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"allOf": [{"$ref": "#/$defs/A"}]}},
+        },
+    ],
+)
+def test_a_reference_that_leads_to_itself_is_refused(schema: Any) -> None:
+    with pytest.raises(UsageError, match="leads to itself"):
+        json_grammar(schema)
+
+
+def test_recursion_through_values_is_allowed() -> None:
+    leaf = {"type": "object", "properties": {"next": {"$ref": "#"}, "a": {"$ref": "#/$defs/A"}}}
+    assert json_grammar(
+        {**leaf, "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}]}, "B": {"items": {"$ref": "#/$defs/A"}}}}
+    )
 
 
 def test_nesting_is_bounded() -> None:

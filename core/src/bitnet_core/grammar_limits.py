@@ -7,7 +7,8 @@ is quadratic in the repetitions.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 from bitnet_core.json_limits import nesting
@@ -50,23 +51,60 @@ def _excess(text: str, part: re.Pattern[str], name: str, most: int) -> str:
 
 def references_fault(schema: Any) -> str:
     """Return the limit that the references of a JSON schema exceed, else "". schema: of bounded depth and size."""
+    found = {part["$ref"] for part in _parts(schema) if isinstance(part.get("$ref"), str)}
+    levels = sum(nesting(_target(schema, reference)) + 1 for reference in found)
+    return f"its references lead {levels} levels deep; at most {_LEVELS} can be enforced" if levels > _LEVELS else ""
+
+
+def circular_fault(schema: Any) -> str:
+    """Return a reference of a JSON schema that leads to itself without a value between, else ""."""
+    graph: dict[str, set[str]] = {}
+    left = {ref for part in _parts(schema) for ref in _references_in_place(part)}
+    while left:
+        reference = left.pop()
+        target = schema if reference == "#" else _target(schema, reference)
+        graph[reference] = _references_in_place(target)
+        left |= graph[reference].difference(graph)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        return f"the reference {exc.args[1][0][:80]!r} leads to itself"
+    return ""
+
+
+def _references_in_place(schema: Any) -> set[str]:
+    """Return the references of a schema that describe the same value as the schema itself."""
     found: set[str] = set()
     left = [schema]
     while left:
         part = left.pop()
+        if not isinstance(part, Mapping):
+            continue
+        if isinstance(reference := part.get("$ref"), str):
+            found.add(reference)
+        if isinstance(parts := part.get("allOf"), list | tuple):
+            left.extend(parts)
+    return found
+
+
+def _parts(schema: Any) -> Iterator[Any]:
+    """Yield all objects within a JSON value."""
+    left = [schema]
+    while left:
+        part = left.pop()
         if isinstance(part, Mapping):
-            if isinstance(reference := part.get("$ref"), str):
-                found.add(reference)
+            yield part
             left.extend(part.values())
         elif isinstance(part, list | tuple):
             left.extend(part)
-    levels = sum(nesting(_target(schema, reference)) + 1 for reference in found)
-    return f"its references lead {levels} levels deep; at most {_LEVELS} can be enforced" if levels > _LEVELS else ""
 
 
 def _target(schema: Any, reference: str) -> Any:
     """Return the part of a schema that a reference points to; None for the whole, whose depth is bounded."""
     target = schema if reference.startswith("#/") else None
     for name in reference.split("/")[1:]:
-        target = target.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+        if isinstance(target, list) and name.isdecimal() and len(name) < 10:
+            target = target[int(name)] if int(name) < len(target) else None
+        else:
+            target = target.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
     return target

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from bitnet_core.grammar_limits import regex_fault
+from bitnet_core.grammar_limits import circular_fault, regex_fault
 
 _ONE: Final = (
     "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties",
@@ -95,6 +95,8 @@ def costly(schema: Any) -> str:
         return part
 
     _mapped(schema, look)
+    if fault := circular_fault(schema):
+        found.append(fault)
     return found[0] if found else ""
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from bitnet_server.errors import ApiError
 from bitnet_server.protocols.chunks import CallDelta, CallFunction, ChunkChoice, ChunkDelta
+from bitnet_server.protocols.keep_alive import seconds_of
 from bitnet_server.protocols.ollama_answer import OllamaAnswer
 
 ASKED = [{"role": "user", "content": "Tell me a story."}]
@@ -132,8 +137,70 @@ def test_a_model_is_loaded_by_an_empty_prompt(client: httpx.Client) -> None:
     loaded = client.post("/api/generate", json={"model": "stories:latest"})
     assert loaded.headers["content-type"] == "application/x-ndjson"
     assert (loaded.json()["done"], loaded.json()["done_reason"]) == (True, "load")
+    loaded = client.post("/api/generate", json={"model": "stories", "prompt": None, "images": None, "stream": False})
+    assert loaded.json()["response"] == ""
     loaded = client.post("/api/chat", json={"model": "stories", "messages": [], "stream": False})
     assert loaded.json()["message"] == {"role": "assistant", "content": ""}
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (None, None), (0, 0), ("0", 0), ("0s", 0), (300, 300), (2.5, 2.5), ("5m", 300), ("1h30m", 5400), ("1.5h", 5400),
+        ("250ms", 0.25), ("+3s", 3), ("90", 90), (-1, math.inf), ("-1", math.inf), ("-5m", math.inf), (1e300, math.inf),
+        ("999999999999h", math.inf),
+    ],
+)  # fmt: skip
+def test_durations_of_keep_alive(given: Any, seconds: float | None) -> None:
+    assert seconds_of(given) == seconds
+
+
+@pytest.mark.parametrize("given", ["", "m", "5 m", "5d", "1e3", "--1", "5m3", "\u0665m", "1" * 200 + "s", "nan"])
+def test_what_is_not_a_duration(given: str) -> None:
+    with pytest.raises(ApiError, match="keep_alive"):
+        seconds_of(given)
+
+
+def test_a_model_is_kept_for_as_long_as_a_request_says(serve: Any) -> None:
+    """A duration, for ever, and unloaded at once; a request that states nothing changes nothing."""
+
+    def expires(client: httpx.Client) -> str:
+        (one,) = client.get("/api/ps").json()["models"]
+        return str(one["expires_at"])
+
+    def unloaded(client: httpx.Client) -> None:
+        end = time.monotonic() + 10
+        while client.get("/api/ps").json()["models"]:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    with serve() as served, served.client() as client:
+        for path in ("/api/chat", "/api/generate"):
+            ask(client, path, keep_alive="5m")
+            left = datetime.fromisoformat(expires(client)) - datetime.now(UTC)
+            assert 290 < left.total_seconds() <= 300
+            ask(client, path)
+            assert expires(client) < "2100"
+            ask(client, path, keep_alive=-1)
+            assert expires(client) > "2100"
+            ask(client, path, keep_alive=0)
+            unloaded(client)
+        assert client.post("/api/embed", json={"model": "stories", "input": "x", "keep_alive": "0s"}).status_code == 501
+        unloaded(client)
+        ask(client)
+        assert expires(client) > "2100"  # the server's own rule holds again
+        done = client.post("/api/generate", json={"model": "stories", "keep_alive": 0, "stream": False}).json()
+        assert (done["done"], done["done_reason"]) == (True, "unload")
+        unloaded(client)
+
+
+def test_a_model_that_is_there_is_pulled_already(client: httpx.Client) -> None:
+    assert client.post("/api/pull", json={"name": "stories:latest"}).text == '{"status":"success"}\n'
+    assert client.post("/api/pull", json={"model": "stories", "stream": False}).json() == {"status": "success"}
+    refused = client.request("DELETE", "/api/delete", json={"model": "stories"})
+    assert (refused.status_code, list(refused.json())) == (501, ["error"])
+    assert client.head("/api/blobs/sha256:00").status_code == 501
+    assert client.head("/").status_code == 200  # by which clients look for a server
 
 
 def test_the_model_is_described(client: httpx.Client) -> None:
@@ -167,7 +234,11 @@ def test_the_model_is_described(client: httpx.Client) -> None:
         ("/api/generate", {"raw": True, "logprobs": True}, 400, "raw"),
         ("/api/embed", {"input": "x"}, 501, "no embeddings"),
         ("/api/embeddings", {"prompt": "x"}, 501, "no embeddings"),
-        ("/api/pull", {}, 404, "/api/pull"),
+        ("/api/pull", {"model": "llama3"}, 404, "llama3"),
+        ("/api/copy", {"source": "stories", "destination": "x"}, 501, "bitnet pull"),
+        ("/api/chat", {"keep_alive": "soon"}, 400, "keep_alive"),
+        ("/api/generate", {"keep_alive": "5 minutes"}, 400, "keep_alive"),
+        ("/api/none", {}, 404, "/api/none"),
     ],
 )
 def test_errors_are_sentences(client: httpx.Client, path: str, fields: dict[str, Any], status: int, words: str) -> None:

@@ -109,6 +109,8 @@ UNSUPPORTED = [
     {"oneOf": [{"type": "object", "required": ["a"]}, {"type": "object", "required": ["b"]}]},
     {"type": "no such type"},
     {"type": "array", "items": {"enum": [1]}, "minItems": 3000},
+    {"$ref": "#/properties/v"},
+    {"allOf": [{"$ref": "#/properties/v"}, {"type": "integer"}]},
 ]
 
 
@@ -128,6 +130,24 @@ def test_one_unsupported_keyword_fails_no_request(model: bitnet_core.Model, part
         chosen([tools[0], tool(parameters, "bad", strict=True)]).supported(model.grammars)
     assert refused.value.param == "tools"
     assert chosen([tool(LEAF, "good", strict=True), tools[1]]).supported(model.grammars).relaxed
+
+
+def test_tools_that_are_too_large_together_are_enforced_in_part(model: bitnet_core.Model) -> None:
+    """The limit on one grammar makes the largest parameters any object, and the rest is enforced."""
+    large = {"type": "object", "properties": {f"p{at}": {"type": "integer"} for at in range(100)}}
+    tools = [*(tool(large, f"f{at}") for at in range(99)), tool(LEAF, "good")]
+    made = chosen(tools).supported(model.grammars)
+    assert 1 <= len(made.relaxed) < 99
+    assert follows(model, made, call({"s": "a"}, "good"))
+    assert not follows(model, made, call({"s": "c"}, "good"))
+    strict = [tool(large, f"f{at}", strict=True) for at in range(99)]
+    with pytest.raises(ApiError, match="the tools together"):
+        chosen(strict).supported(model.grammars)
+
+
+def test_a_named_choice_without_a_name_is_refused() -> None:
+    with pytest.raises(ApiError, match="tool_choice names ''"):
+        chosen([tool(LEAF)], {"type": "function", "function": {"name": ""}})
 
 
 def test_several_calls_are_made_if_they_may_be(model: bitnet_core.Model) -> None:
@@ -211,6 +231,7 @@ def test_calls_that_are_cut_keep_their_braces(size: int) -> None:
     assert parsed(choice, '{"name": "f", "arguments": {"a": {"b": 1}}', size)[1] == [("f", '{"a": {"b": 1}}')]
     assert parsed(choice, '{"name": "f", "arguments": {"a": {"b": 1}', size)[1] == [("f", '{"a": {"b": 1}')]
     assert parsed(choice, '{"name', size) == ("", [], "stop")
+    assert parsed(choice, '\n<tool_call>\n{"name": "', size, answers=True)[0].strip() == ""
 
 
 def test_the_description_fits_half_of_the_context(model: bitnet_core.Model) -> None:

@@ -51,6 +51,7 @@ def _routes(models: Models) -> list[BaseRoute]:
         "/props": endpoints.props,
         "/v1/models": endpoints.models,
         "/models": endpoints.models,
+        "/v1/models/": endpoints.models,
         "/v1/models/{id:path}": endpoints.model,
     }
     if models.settings.slots:
@@ -62,10 +63,12 @@ def _routes(models: Models) -> list[BaseRoute]:
         "/models/load": endpoints.load_model,
         "/models/unload": endpoints.unload_model,
         "/api/show": endpoints.show,
+        "/api/pull": endpoints.pull,
     }
     made: list[BaseRoute] = [Route(path, endpoint, methods=["GET"]) for path, endpoint in get.items()]
     made += [Route(path, endpoint, methods=["POST"]) for path, endpoint in post.items()]
     made.append(Route("/v1/responses/{id}", endpoints.kept_response, methods=["GET", "DELETE"]))
+    made += [Route(path, endpoints.unmanaged, methods=methods) for path, methods in paths.UNMANAGED.items()]
     return made + _routes_of_apis(models)
 
 

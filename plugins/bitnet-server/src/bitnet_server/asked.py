@@ -16,10 +16,12 @@ T = TypeVar("T")
 class Asked(Generic[T]):
     """A parsed request. model: the name in it. build: makes the call, or the answer, with the model's service.
 
-    stream: it asks for a stream, and framing is its form until the call is made.
+    stream: it asks for a stream, and framing is its form until the call is made. keep_alive: seconds for which the
+    model stays loaded afterwards.
     """
 
     model: str | None
     build: Callable[[Service], T]
     stream: bool = False
     framing: Framing = ServerSentEvents()  # noqa: RUF009 - it has no state
+    keep_alive: float | None = None

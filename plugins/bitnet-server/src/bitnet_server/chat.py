@@ -51,7 +51,7 @@ class ChatCall:
         if request.top_logprobs and not request.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs", param="top_logprobs")
         for name in ("functions", "function_call", "web_search_options"):
-            if getattr(request, name) is not None:
+            if getattr(request, name) not in (None, [], "none"):
                 raise ApiError(400, f"{name} is not supported: use tools", param=name, code="unsupported_value")
         for name in ("max_tokens", "max_completion_tokens"):
             if getattr(request, name) == 0:
@@ -237,10 +237,10 @@ def _text(message: Message, where: str) -> str | None:
     if not isinstance(message.content, list):
         return message.content
     for at, part in enumerate(message.content):
-        if part.type != "text" or part.text is None:
+        if part.readable is None:
             where = f"{where}.content[{at}]"
             raise ApiError(400, f"{where} is not text, the only supported kind", param=where)
-    return "".join(part.text or "" for part in message.content)
+    return "".join(part.readable or "" for part in message.content)
 
 
 def chat_tokens(model: Model, messages: Sequence[Message], choice: ToolChoice, variables: dict[str, Any]) -> list[int]:

@@ -100,6 +100,23 @@ class Endpoints:
         self._models.check_loaded()
         return json_response(show(self._models.find(model_name(asked.model or asked.name or ""))))
 
+    async def pull(self, request: Request) -> Response:
+        """Say that a model is there, as Ollama does after a download. Raises ApiError 404 for any other."""
+        from bitnet_server.protocols.ollama import model_name
+        from bitnet_server.protocols.ollama_models import PullRequest
+
+        asked = await self._parsed(request, PullRequest)
+        self._models.check_loaded()
+        self._models.find(model_name(asked.model or asked.name or ""))
+        if asked.stream is False:
+            return json_response({"status": "success"})
+        return Response(b'{"status":"success"}\n', media_type="application/x-ndjson")
+
+    async def unmanaged(self, request: Request) -> Response:
+        """Refuse to change the list of models."""
+        text = "models are not changed by requests here: `bitnet pull` and `bitnet models` do that"
+        raise ApiError(501, text, code="unsupported_value")
+
     async def tokenize(self, request: Request) -> Response:
         """Return the tokens of a text."""
         asked = await self._parsed(request, TokenizeRequest)
@@ -152,7 +169,7 @@ def posted(models: Models, parsed: Callable[[bytes], Asked[Document]]) -> Endpoi
     async def endpoint(request: Request) -> Response:
         models.check_accepting()
         asked = parsed(await read_body(request, models.settings))
-        async with models.use(asked.model) as service:
+        async with models.use(asked.model, asked.keep_alive) as service:
             return json_response(await in_thread(lambda: asked.build(service)))
 
     return endpoint

@@ -43,7 +43,7 @@ class Generate:
                 assert one.service is not None
                 await self._answer(asked.build(one.service), created, start, scope, receive, send)
             finally:
-                models.release(one)
+                models.release(one, asked.keep_alive)
         except ClientGoneError:
             await abort(scope)
         except (ApiError, BitnetError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -60,8 +61,10 @@ class Loader:
         one.quiet.set()
         if one.idle_timer is not None:
             one.idle_timer.cancel()
-        if self._settings.idle is not None and not one.pinned:
-            one.idle_timer = loop.call_later(self._settings.idle, self._idle, one)
+            one.idle_timer = None
+        idle = self._settings.idle if one.keep_alive is None else one.keep_alive
+        if idle is not None and idle != math.inf and not one.pinned:
+            one.idle_timer = loop.call_later(idle, self._idle, one)
 
     def stop(self) -> None:
         """Give up what is under way."""
@@ -178,7 +181,7 @@ class Loader:
             if one.service is not None:
                 await asyncio.to_thread(one.service.close)
                 self._metrics[id(one)].unloaded()
-                one.service = None
+                one.service = one.keep_alive = None
                 self._say(f"{one.names[0]} is unloaded")
         finally:
             one.unloading = None

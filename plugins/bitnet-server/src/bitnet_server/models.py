@@ -189,9 +189,11 @@ class Models:
             if waiter in one.waiters:
                 one.waiters.remove(waiter)
 
-    def release(self, one: ServedModel) -> None:
-        """End a use of a model."""
+    def release(self, one: ServedModel, keep_alive: float | None = None) -> None:
+        """End a use of a model, which stays loaded for so many seconds if it is not used again."""
         one.users -= 1
+        if keep_alive is not None:
+            one.keep_alive = keep_alive
         self._loader.released(one)
 
     def unload(self, one: ServedModel) -> None:
@@ -202,11 +204,11 @@ class Models:
             self._loader.unload(one)
 
     @asynccontextmanager
-    async def use(self, name: str | None) -> AsyncIterator[Service]:
+    async def use(self, name: str | None, keep_alive: float | None = None) -> AsyncIterator[Service]:
         """Yield the service of a loaded model, which stays until the end of the block."""
         one = await self.acquire(name)
         try:
             assert one.service is not None
             yield one.service
         finally:
-            self.release(one)
+            self.release(one, keep_alive)

@@ -118,10 +118,16 @@ class Common(SamplingFields, kw_only=True):
 
 
 class ContentPart(Struct):
-    """A part of a message's content; only text can be read."""
+    """A part of a message's content; only text and a refusal of an earlier answer can be read."""
 
     type: str
     text: str | None = None
+    refusal: str | None = None
+
+    @property
+    def readable(self) -> str | None:
+        """The text of the part; None if it has none."""
+        return {"text": self.text, "refusal": self.refusal}.get(self.type)
 
 
 class CalledFunction(Struct):

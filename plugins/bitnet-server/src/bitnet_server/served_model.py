@@ -41,6 +41,7 @@ class ServedModel:
     waiters: list[asyncio.Future[None]] = field(default_factory=list)  # requests that wait until it is loaded
     loading: asyncio.Task[None] | None = None
     unloading: asyncio.Task[None] | None = None
+    keep_alive: float | None = None  # seconds without requests before it is unloaded, in place of --idle
     idle_timer: asyncio.TimerHandle | None = None
     quiet: asyncio.Event = field(default_factory=asyncio.Event)  # set when the last user has left
 

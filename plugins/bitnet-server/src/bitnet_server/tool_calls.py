@@ -85,7 +85,8 @@ class Parser:
         elif not any(one.startswith(text) for one in self._heads):
             self._read, self._tags = self._text, False
         elif self._last:
-            return self._taken(len(self._held)) if self._answers else self._dropped()
+            tagged = self._held.lstrip().startswith(OPENING)
+            return self._taken(len(self._held)) if self._answers and not tagged else self._dropped()
         return ""
 
     def _begin(self, name: str) -> None:

@@ -40,6 +40,12 @@ TEXT: /[ \t\r\n]*[^{ \t\r\n](.|\n)*/ & ~/(.|\n)*<tool_call>(.|\n)*/
 """
 """Text up to the first tag, and text without one."""
 
+_EXAMINED: Final = 64
+"""Most properties of a tool that are compiled one by one, and most notes before no more tools are examined so."""
+
+_LOGGED: Final = 1000
+"""Most characters of a log line about tools."""
+
 _ANY_OBJECT: Final = {"type": "object"}
 _NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
@@ -141,12 +147,9 @@ class ToolChoice:
             return self
         notes: list[str] = []
         tools = tuple(_supported(tool, grammars, notes) for tool in self.tools)
-        for note in notes:
-            log.warning("%s: not enforced", note)
-        made = replace(self, tools=tools, relaxed=tuple(notes))
-        if (reason := _problem(made.grammar, grammars)) is not None:
-            raise ApiError(400, f"the tools together: {reason}", param="tools")
-        return made
+        made = _within_limits(replace(self, tools=tools), grammars, notes)
+        log.warning("not enforced: %s", "; ".join(notes)[:_LOGGED])
+        return replace(made, relaxed=tuple(notes))
 
 
 def _allowed(chosen: str | NamedTool | None, names: list[str]) -> tuple[list[str], bool]:
@@ -154,7 +157,8 @@ def _allowed(chosen: str | NamedTool | None, names: list[str]) -> tuple[list[str
     must = chosen == "required"
     if isinstance(chosen, NamedTool):
         wanted, must = _named(chosen)
-        if missing := next((name for name in wanted if name not in names), None):
+        missing = next((name for name in wanted if name not in names), None)
+        if missing is not None:
             raise ApiError(400, f"tool_choice names {missing!r}, which tools lack", param="tool_choice")
         return wanted, must
     if chosen not in (None, "none", "auto", "required"):
@@ -265,6 +269,8 @@ def _without_faults(
     properties = schema.get("properties")
     if _tool_problem(replace(tool, schema=schema), grammars) is None or not isinstance(properties, Mapping):
         return schema
+    if max(len(properties), len(notes)) > _EXAMINED:
+        return schema
     kept = {}
     for name, part in properties.items():
         alone = {**schema, "properties": {name: part}, "required": [], "allOf": [], "anyOf": [{}]}
@@ -273,6 +279,23 @@ def _without_faults(
         if not fits:
             notes.append(f"{where}: {name}")
     return {**schema, "properties": kept}
+
+
+def _within_limits(choice: ToolChoice, grammars: Grammars, notes: list[str]) -> ToolChoice:
+    """Return the choice with any object for the largest parameters of tools that are not strict, as many as the limits
+    of one grammar ask for. Raises ApiError 400 if that is not enough."""
+    free = [tool for tool in choice.tools if not tool.function.strict]
+    free.sort(key=lambda tool: len(json.dumps(tool.schema)), reverse=True)
+    count, made = 0, choice
+    while (reason := _problem(made.grammar, grammars)) is not None:
+        if count == len(free):
+            raise ApiError(400, f"the tools together: {reason}", param="tools")
+        count = min(len(free), max(1, 2 * count))
+        loose = {tool.index for tool in free[:count]}
+        tools = (replace(tool, schema=_ANY_OBJECT) if tool.index in loose else tool for tool in choice.tools)
+        made = replace(choice, tools=tuple(tools))
+    notes += [f"tools[{tool.index}] ({tool.function.name}): all parameters" for tool in free[:count]]
+    return made
 
 
 def _tool_problem(tool: Tool, grammars: Grammars) -> str | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
+from bitnet_server.protocols.keep_alive import KeepAlive
 from bitnet_server.response import Document
 from bitnet_server.service import Service
 
@@ -39,6 +40,7 @@ class OllamaEmbedRequest(Struct):
     prompt: str | None = None
     truncate: bool | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
+    keep_alive: KeepAlive | None = None
 
 
 def embeddings(service: Service, request: EmbeddingsRequest) -> Document:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
+from bitnet_server.protocols.keep_alive import KeepAlive, seconds_of
 from bitnet_server.protocols.ollama_answer import LoadFormatter, OllamaAnswer
 from bitnet_server.protocols.translated import (
     TranslatedCall,
@@ -66,6 +67,7 @@ class OllamaRequest(Struct, kw_only=True):
 
     model: str
     stream: bool | None = None
+    keep_alive: KeepAlive | None = None
     format: str | dict[str, Any] | None = None
     options: Options | None = None
     think: bool | str | None = None
@@ -76,14 +78,14 @@ class OllamaRequest(Struct, kw_only=True):
 class OllamaChatRequest(OllamaRequest, kw_only=True):
     """The body of POST /api/chat."""
 
-    messages: Annotated[list[OllamaMessage], Meta(max_length=4096)] = []
+    messages: Annotated[list[OllamaMessage], Meta(max_length=4096)] | None = None
     tools: list[dict[str, Any]] | None = None
 
 
 class OllamaGenerateRequest(OllamaRequest, kw_only=True):
     """The body of POST /api/generate. raw: the prompt is not put into the chat template."""
 
-    prompt: str = ""
+    prompt: str | None = None
     system: str | None = None
     template: str | None = None
     suffix: str | None = None
@@ -107,7 +109,7 @@ class OllamaChatCall(OllamaTextCall):
     chat = True
 
     def __init__(self, service: Service, request: OllamaChatRequest) -> None:
-        messages = [_message(message, at) for at, message in enumerate(request.messages)]
+        messages = [_message(message, at) for at, message in enumerate(request.messages or ())]
         fields = _fields(service, request) | {"messages": messages, "tools": request.tools or None}
         super().__init__(service, chat_call(service, fields | _thinking(service, request)))
 
@@ -125,7 +127,7 @@ class OllamaGenerateCall(OllamaTextCall):
         if request.raw:
             super().__init__(service, completion_call(service, _raw_fields(service, request, fields)))
             return
-        messages = [{"role": "user", "content": request.prompt}]
+        messages = [{"role": "user", "content": request.prompt or ""}]
         if request.system:
             messages.insert(0, {"role": "system", "content": request.system})
         fields |= {"messages": messages} | _thinking(service, request)
@@ -133,13 +135,13 @@ class OllamaGenerateCall(OllamaTextCall):
 
 
 class LoadCall:
-    """A request without a prompt, by which clients load a model: it is loaded already."""
+    """A request without a prompt: its model is loaded by now, and with keep_alive 0 it is unloaded afterwards."""
 
     states: Sequence[RequestState] = ()
 
     def __init__(self, service: Service, request: OllamaRequest, *, chat: bool) -> None:
         self.service = service
-        self._formatter = LoadFormatter(request.model, chat=chat)
+        self._formatter = LoadFormatter(request.model, chat=chat, unload=seconds_of(request.keep_alive) == 0)
 
     def generations(self) -> list[GenerationRequest]:
         """Return no requests, so that the answer ends at once."""
@@ -185,7 +187,7 @@ def _raw_fields(service: Service, request: OllamaGenerateRequest, fields: dict[s
     if request.think or request.logprobs:
         raise ApiError(400, "think and logprobs need a prompt that is not raw", param="raw")
     most = service.settings.max_tokens or service.model.engine.max_model_len  # the context ends the answer sooner
-    return {"max_tokens": most} | fields | {"prompt": request.prompt, "parse_special": True}
+    return {"max_tokens": most} | fields | {"prompt": request.prompt or "", "parse_special": True}
 
 
 def _thinking(service: Service, request: OllamaRequest) -> dict[str, Any]:

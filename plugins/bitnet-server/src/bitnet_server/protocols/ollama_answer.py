@@ -105,10 +105,11 @@ class OllamaAnswer(JsonLines):
 
 
 class LoadFormatter(JsonLines):
-    """The line that says that a model is loaded (see streams.ResponseFormatter)."""
+    """The line that says that a model is loaded, or unloaded after it (see streams.ResponseFormatter)."""
 
-    def __init__(self, model: str, *, chat: bool) -> None:
+    def __init__(self, model: str, *, chat: bool, unload: bool) -> None:
         self._model, self._chat = model, chat
+        self._reason = "unload" if unload else "load"
 
     def start(self) -> list[bytes]:
         """Return no lines: Ollama has none without text."""
@@ -125,7 +126,7 @@ class LoadFormatter(JsonLines):
     def document(self) -> Document:
         """Return the line's document."""
         text: Document = {"message": {"role": "assistant", "content": ""}} if self._chat else {"response": ""}
-        return {"model": self._model, "created_at": timestamp(), **text, "done": True, "done_reason": "load"}
+        return {"model": self._model, "created_at": timestamp(), **text, "done": True, "done_reason": self._reason}
 
 
 def timestamp(seconds: float | None = None) -> str:

@@ -35,6 +35,14 @@ class ShowRequest(Struct):
     name: str | None = None
 
 
+class PullRequest(Struct):
+    """The body of POST /api/pull; name is the older field."""
+
+    model: str | None = None
+    name: str | None = None
+    stream: bool | None = None
+
+
 def tags(served: Sequence[ServedModel]) -> Document:
     """Return every name of every model, as GET /api/tags does."""
     return {"models": [_entry(one, name) for one in served for name in one.names]}

@@ -60,6 +60,7 @@ def _count_tokens(body: bytes) -> Asked[Document]:
 
 
 def _ollama_chat(body: bytes) -> Asked[Call]:
+    from bitnet_server.protocols.keep_alive import seconds_of
     from bitnet_server.protocols.ollama import LoadCall, OllamaChatCall, OllamaChatRequest, model_name
 
     request = parse(body, OllamaChatRequest)
@@ -67,10 +68,12 @@ def _ollama_chat(body: bytes) -> Asked[Call]:
     def build(service: Service) -> Call:
         return OllamaChatCall(service, request) if request.messages else LoadCall(service, request, chat=True)
 
-    return Asked(model_name(request.model), build, request.stream is not False, JsonLines())
+    kept = seconds_of(request.keep_alive)
+    return Asked(model_name(request.model), build, request.stream is not False, JsonLines(), kept)
 
 
 def _ollama_generate(body: bytes) -> Asked[Call]:
+    from bitnet_server.protocols.keep_alive import seconds_of
     from bitnet_server.protocols.ollama import LoadCall, OllamaGenerateCall, OllamaGenerateRequest, model_name
 
     request = parse(body, OllamaGenerateRequest)
@@ -78,15 +81,18 @@ def _ollama_generate(body: bytes) -> Asked[Call]:
     def build(service: Service) -> Call:
         return OllamaGenerateCall(service, request) if request.prompt else LoadCall(service, request, chat=False)
 
-    return Asked(model_name(request.model), build, request.stream is not False, JsonLines())
+    kept = seconds_of(request.keep_alive)
+    return Asked(model_name(request.model), build, request.stream is not False, JsonLines(), kept)
 
 
 def _ollama_embed(body: bytes) -> Asked[Document]:
     from bitnet_server.protocols.embeddings import OllamaEmbedRequest, ollama_embed
+    from bitnet_server.protocols.keep_alive import seconds_of
     from bitnet_server.protocols.ollama import model_name
 
     request = parse(body, OllamaEmbedRequest)
-    return Asked(model_name(request.model), lambda service: ollama_embed(service, request))
+    kept = seconds_of(request.keep_alive)
+    return Asked(model_name(request.model), lambda service: ollama_embed(service, request), keep_alive=kept)
 
 
 def _embeddings(body: bytes) -> Asked[Document]:
@@ -145,3 +151,12 @@ GETS: dict[str, Callable[[Models], Document]] = {
 
 MODEL_GETS: dict[str, Callable[[Service], Document]] = {"/tokenizer_info": tokenizer_info}
 """GET paths that describe the loaded model that the query names."""
+
+UNMANAGED: dict[str, list[str]] = {
+    "/api/create": ["POST"],
+    "/api/copy": ["POST"],
+    "/api/push": ["POST"],
+    "/api/delete": ["DELETE"],
+    "/api/blobs/{digest}": ["HEAD", "POST"],
+}
+"""Paths by which Ollama's clients change models, which this server does not offer, and their methods."""
