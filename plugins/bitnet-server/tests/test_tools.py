@@ -11,12 +11,13 @@ import msgspec
 import pytest
 from bitnet_core.structured import grammar_of
 from bitnet_core.tokenizer.chat import ChatTemplate
+from bitnet_server import tools as tools_module
 from bitnet_server.chat import chat_tokens
 from bitnet_server.errors import ApiError
 from bitnet_server.schema import ChatRequest
 from bitnet_server.tool_calls import Parser, to_tool_calls
 from bitnet_server.tool_prompt import trained, with_tool_prompt
-from bitnet_server.tools import ToolChoice
+from bitnet_server.tools import Choice
 
 LEAF = {"type": "object", "properties": {"s": {"enum": ["a", "b"]}}, "required": ["s"], "additionalProperties": False}
 OTHER = {"enum": [7]}
@@ -32,12 +33,12 @@ def tool(parameters: Any, name: str = "f", **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
 
 
-def chosen(tools: list[dict[str, Any]], choice: Any = "required", **more: Any) -> ToolChoice:
+def chosen(tools: list[dict[str, Any]], choice: Any = "required", **more: Any) -> Choice:
     body = {"messages": [{"role": "user", "content": "x"}], "tools": tools, "tool_choice": choice, **more}
-    return ToolChoice.of(msgspec.json.decode(json.dumps(body), type=ChatRequest))
+    return Choice.of(msgspec.json.decode(json.dumps(body), type=ChatRequest))
 
 
-def follows(model: bitnet_core.Model, choice: ToolChoice, text: str, answer: Any = None) -> bool:
+def follows(model: bitnet_core.Model, choice: Choice, text: str, answer: Any = None) -> bool:
     """Whether the text is a whole answer."""
     made = choice.supported(model.grammars).grammar(answer)
     assert made is not None
@@ -132,15 +133,34 @@ def test_one_unsupported_keyword_fails_no_request(model: bitnet_core.Model, part
     assert chosen([tool(LEAF, "good", strict=True), tools[1]]).supported(model.grammars).relaxed
 
 
+@pytest.mark.parametrize("faults", [1, 60])
+def test_the_search_for_faults_is_bounded(
+    model: bitnet_core.Model, monkeypatch: pytest.MonkeyPatch, faults: int
+) -> None:
+    """Tools of 60 properties each, one of them faulty or all."""
+    compiled: list[Any] = []
+    problem = tools_module._tool_problem
+    monkeypatch.setattr(tools_module, "_tool_problem", lambda *given: compiled.append(given) or problem(*given))
+    properties = {f"p{at}": {"pattern": "("} if at < faults else {"enum": [1]} for at in range(60)}
+    tools = [tool({"type": "object", "properties": properties}, f"f{at}") for at in range(40)]
+    made = chosen(tools).supported(model.grammars)
+    assert made.relaxed[0] == "tools[0] (f0): p0"
+    assert len(compiled) < 600
+    assert follows(model, made, call({"p59": 1}, "f0"))
+    if faults == 1:
+        assert made.relaxed[1] == "tools[1] (f1): p0"
+        assert not follows(model, made, call({"p59": 2}, "f0"))
+
+
 def test_tools_that_are_too_large_together_are_enforced_in_part(model: bitnet_core.Model) -> None:
     """The limit on one grammar makes the largest parameters any object, and the rest is enforced."""
-    large = {"type": "object", "properties": {f"p{at}": {"type": "integer"} for at in range(100)}}
-    tools = [*(tool(large, f"f{at}") for at in range(99)), tool(LEAF, "good")]
+    large = {"type": "object", "properties": {"v": {"const": "x" * 90_000}}}
+    tools = [*(tool(large, f"f{at}") for at in range(3)), tool(LEAF, "good")]
     made = chosen(tools).supported(model.grammars)
-    assert 1 <= len(made.relaxed) < 99
+    assert made.relaxed == ("tools[0] (f0): all parameters",)
     assert follows(model, made, call({"s": "a"}, "good"))
     assert not follows(model, made, call({"s": "c"}, "good"))
-    strict = [tool(large, f"f{at}", strict=True) for at in range(99)]
+    strict = [tool(large, f"f{at}", strict=True) for at in range(3)]
     with pytest.raises(ApiError, match="the tools together"):
         chosen(strict).supported(model.grammars)
 
@@ -194,9 +214,7 @@ def test_allowed_tools() -> None:
         assert refused.value.param == "tool_choice"
 
 
-def parsed(
-    choice: ToolChoice, text: str, size: int, *, answers: bool = False
-) -> tuple[str, list[tuple[str, str]], str]:
+def parsed(choice: Choice, text: str, size: int, *, answers: bool = False) -> tuple[str, list[tuple[str, str]], str]:
     parser, shown, calls = Parser(choice, answers=answers), "", []
     pieces = [text[at : at + size] for at in range(0, len(text), size)] or [""]
     for at, piece in enumerate(pieces):
@@ -220,7 +238,7 @@ def test_calls_are_told_from_text(size: int) -> None:
     assert parsed(choice, f"I < look {tagged}", size) == ("I < look ", [("f", deep)], "tool_calls")
     assert parsed(choice, "a <tool_cal", size) == ("a <tool_cal", [], "stop")
     assert parsed(choice, "", size) == ("", [], "stop")
-    assert parsed(ToolChoice(), one, size) == (one, [], "stop")
+    assert parsed(Choice(), one, size) == (one, [], "stop")
     assert parsed(choice, '{"s": 7}', size, answers=True) == ('{"s": 7}', [], "stop")
     assert parsed(choice, one, size, answers=True) == ("", [("f", deep)], "tool_calls")
 
@@ -270,7 +288,7 @@ def test_a_template_that_renders_tools_gets_them(
     ]
     body = {"messages": messages, "tools": [tool(LEAF)]}
     request = msgspec.json.decode(json.dumps(body), type=ChatRequest)
-    choice = ToolChoice.of(request, trained=True)
+    choice = Choice.of(request, trained=True)
     assert choice.parallel
     text = model.tokenizer.decode(chat_tokens(model, request.messages, choice, {}))
     assert '{"type": "function", "function": {"name": "f", ' in text

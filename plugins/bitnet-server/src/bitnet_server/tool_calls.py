@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_server.tools import CLOSING, OPENING, ToolChoice
+from bitnet_server.tools import CLOSING, OPENING, Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Parser:
     answers: the text may be an answer in a form of its own, which can begin with a brace as calls do.
     """
 
-    def __init__(self, choice: ToolChoice, *, answers: bool = False) -> None:
+    def __init__(self, choice: Choice, *, answers: bool = False) -> None:
         self._heads = {tool.head: tool.function.name for tool in choice.tools}
         self._answers = answers
         self._held = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -40,8 +40,8 @@ TEXT: /[ \t\r\n]*[^{ \t\r\n](.|\n)*/ & ~/(.|\n)*<tool_call>(.|\n)*/
 """
 """Text up to the first tag, and text without one."""
 
-_EXAMINED: Final = 64
-"""Most properties of a tool that are compiled one by one, and most notes before no more tools are examined so."""
+_EXAMINED: Final = 32
+"""Most properties of a request's tools that are found to be faulty one by one: each takes a dozen compilations."""
 
 _LOGGED: Final = 1000
 """Most characters of a log line about tools."""
@@ -87,7 +87,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolChoice:
+class Choice:
     """The tools of a request. tools: those that may be called; must: one of them has to be called; parallel: an answer
     may have several calls; relaxed: notes about keywords that are not enforced."""
 
@@ -97,7 +97,7 @@ class ToolChoice:
     relaxed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: ChatRequest, *, trained: bool = False) -> ToolChoice:
+    def of(cls, request: ChatRequest, *, trained: bool = False) -> Choice:
         """Build from the fields tools and tool_choice. Raises ApiError 400 if they do not match.
 
         trained: the model was trained to call tools, and so makes several calls unless the request forbids it; others
@@ -140,7 +140,7 @@ class ToolChoice:
         calls = [tool.call() for tool in self.tools]
         return calls[0] if len(calls) == 1 else {"anyOf": calls}
 
-    def supported(self, grammars: Grammars) -> ToolChoice:
+    def supported(self, grammars: Grammars) -> Choice:
         """Return the choice with parameters that the compiler of grammars supports: of a tool that is not strict the
         keywords that it lacks are dropped, and the rest is enforced. Raises ApiError 400 that names a strict tool."""
         if not any(costly(tool.schema) for tool in self.tools) and _problem(self.grammar, grammars) is None:
@@ -269,19 +269,33 @@ def _without_faults(
     properties = schema.get("properties")
     if _tool_problem(replace(tool, schema=schema), grammars) is None or not isinstance(properties, Mapping):
         return schema
-    if max(len(properties), len(notes)) > _EXAMINED:
-        return schema
-    kept = {}
-    for name, part in properties.items():
-        alone = {**schema, "properties": {name: part}, "required": [], "allOf": [], "anyOf": [{}]}
-        fits = _tool_problem(replace(tool, schema=alone), grammars) is None
-        kept[name] = part if fits else True
-        if not fits:
-            notes.append(f"{where}: {name}")
-    return {**schema, "properties": kept}
+
+    def fits(names: Sequence[str]) -> bool:
+        some = {name: properties[name] for name in names}
+        part = {**schema, "properties": some, "required": [], "allOf": [], "anyOf": [{}]}
+        return _tool_problem(replace(tool, schema=part), grammars) is None
+
+    faulty = _faulty(list(properties), fits, _EXAMINED - len(notes))
+    notes += [f"{where}: {name}" for name in faulty]
+    return {**schema, "properties": {**properties, **dict.fromkeys(faulty, True)}}
 
 
-def _within_limits(choice: ToolChoice, grammars: Grammars, notes: list[str]) -> ToolChoice:
+def _faulty(names: list[str], fits: Callable[[Sequence[str]], bool], most: int) -> list[str]:
+    """Return the names that do not fit, by halving; after `most` of them also those that are not examined yet."""
+    found: list[str] = []
+    left = [names]
+    while left:
+        group = left.pop()
+        if len(found) < most and fits(group):
+            continue
+        if len(group) == 1 or len(found) >= most:
+            found += group
+        else:
+            left += [group[len(group) // 2 :], group[: len(group) // 2]]
+    return found
+
+
+def _within_limits(choice: Choice, grammars: Grammars, notes: list[str]) -> Choice:
     """Return the choice with any object for the largest parameters of tools that are not strict, as many as the limits
     of one grammar ask for. Raises ApiError 400 if that is not enough."""
     free = [tool for tool in choice.tools if not tool.function.strict]
