@@ -124,6 +124,22 @@ def test_a_reference_that_leads_to_itself_is_refused(schema: Any) -> None:
         json_grammar(schema)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("date-time", "2026-11-26T22:25:{}Z"), ("date-time", "2026-11-26T22:25:{}.5+01:00"), ("time", "22:25:{}Z")],
+)
+def test_times_end_before_second_60(model: bitnet_core.Model, kind: str, text: str) -> None:
+    grammar = json_grammar({"type": "string", "format": kind})
+    for second, fits in (("59", True), ("00", True), ("60", False)):
+        constraint = model.grammars.constraint(grammar)
+        seen = True
+        for token in model.tokenizer.encode(f'"{text.format(second)}"', add_bos=False):
+            seen = seen and bool(int(constraint.mask().view("uint32")[token // 32]) >> token % 32 & 1)
+            if seen:
+                constraint.accept(token)
+        assert seen == fits
+
+
 def test_recursion_through_values_is_allowed() -> None:
     leaf = {"type": "object", "properties": {"next": {"$ref": "#"}, "a": {"$ref": "#/$defs/A"}}}
     assert json_grammar(

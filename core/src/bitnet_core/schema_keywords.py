@@ -42,6 +42,9 @@ _REPEATED: Final = 256
 _OPTIONAL: Final = 400
 """Largest number of optional properties of an object: llguidance holds about four parser items for each of them."""
 
+_SECOND: Final = "^[^:]*:[^:]*:[0-5]"
+"""The beginning of a time up to its seconds, which are below 60."""
+
 _EXACT: Final = 1 << 53
 """Largest integer that llguidance keeps exactly; it ends the process for those near -2^63."""
 
@@ -51,6 +54,11 @@ _ANY: Final[tuple[Any, ...]] = (True, {})
 def without_noops(schema: Any) -> Any:
     """Return the schema without keywords that change nothing; {"not": {}} becomes false."""
     return _mapped(schema, _without_noops)
+
+
+def without_leap_seconds(schema: Any) -> Any:
+    """Return the schema with times that end before second 60, which most readers of dates refuse."""
+    return _mapped(schema, _without_leap_seconds)
 
 
 def relaxed(schema: Any) -> tuple[Any, list[str]]:
@@ -138,6 +146,12 @@ def _mapped(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
         if isinstance(copy.get(key), Mapping):
             copy[key] = {name: _mapped(part, change) for name, part in copy[key].items()}
     return change(copy)
+
+
+def _without_leap_seconds(part: dict[str, Any]) -> Any:
+    if part.get("format") not in ("date-time", "time") or "pattern" in part:
+        return part
+    return {**part, "pattern": _SECOND}
 
 
 def _without_noops(part: dict[str, Any]) -> Any:
