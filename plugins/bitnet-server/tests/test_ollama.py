@@ -189,9 +189,13 @@ def test_a_model_is_kept_for_as_long_as_a_request_says(serve: Any) -> None:
         unloaded(client)
         ask(client)
         assert expires(client) > "2100"  # the server's own rule holds again
-        done = client.post("/api/generate", json={"model": "stories", "keep_alive": 0, "stream": False}).json()
-        assert (done["done"], done["done_reason"]) == (True, "unload")
-        unloaded(client)
+        for loads in 2 * [served.models.served[0].loads]:  # the second request finds it unloaded
+            done = client.post("/api/generate", json={"model": "stories", "keep_alive": 0, "stream": False}).json()
+            assert (done["done"], done["done_reason"], done["response"]) == (True, "unload", "")
+            unloaded(client)
+            assert served.models.served[0].loads == loads
+        again = client.post("/api/chat", json={"model": "stories", "messages": [], "keep_alive": "0"})
+        assert (again.headers["content-type"], again.json()["done_reason"]) == ("application/x-ndjson", "unload")
 
 
 def test_a_model_that_is_there_is_pulled_already(client: httpx.Client) -> None:

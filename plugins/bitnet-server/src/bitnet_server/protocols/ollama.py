@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from starlette.responses import Response
 
+from bitnet_server.bodies import json_response
 from bitnet_server.errors import ApiError
 from bitnet_server.protocols.keep_alive import KeepAlive, seconds_of
 from bitnet_server.protocols.ollama_answer import LoadFormatter, OllamaAnswer
@@ -158,6 +160,16 @@ class LoadCall:
     def to_response(self, deltas: Sequence[Delta]) -> Document:
         """Return the only line."""
         return self._formatter.document()
+
+
+def unloaded(request: OllamaRequest, *, chat: bool) -> Response | None:
+    """Return the answer to a request without a prompt for a model that is not loaded; None unless keep_alive is 0."""
+    if seconds_of(request.keep_alive) != 0:
+        return None
+    formatter = LoadFormatter(request.model, chat=chat, unload=True)
+    if request.stream is False:
+        return json_response(formatter.document())
+    return Response(formatter.frame(formatter.end()), media_type=formatter.media_type.decode())
 
 
 def model_name(name: str) -> str:

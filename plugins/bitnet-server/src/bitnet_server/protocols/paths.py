@@ -61,7 +61,7 @@ def _count_tokens(body: bytes) -> Asked[Document]:
 
 def _ollama_chat(body: bytes) -> Asked[Call]:
     from bitnet_server.protocols.keep_alive import seconds_of
-    from bitnet_server.protocols.ollama import LoadCall, OllamaChatCall, OllamaChatRequest, model_name
+    from bitnet_server.protocols.ollama import LoadCall, OllamaChatCall, OllamaChatRequest, model_name, unloaded
 
     request = parse(body, OllamaChatRequest)
 
@@ -69,12 +69,13 @@ def _ollama_chat(body: bytes) -> Asked[Call]:
         return OllamaChatCall(service, request) if request.messages else LoadCall(service, request, chat=True)
 
     kept = seconds_of(request.keep_alive)
-    return Asked(model_name(request.model), build, request.stream is not False, JsonLines(), kept)
+    gone = None if request.messages else unloaded(request, chat=True)
+    return Asked(model_name(request.model), build, request.stream is not False, JsonLines(), kept, gone)
 
 
 def _ollama_generate(body: bytes) -> Asked[Call]:
     from bitnet_server.protocols.keep_alive import seconds_of
-    from bitnet_server.protocols.ollama import LoadCall, OllamaGenerateCall, OllamaGenerateRequest, model_name
+    from bitnet_server.protocols.ollama import LoadCall, OllamaGenerateCall, OllamaGenerateRequest, model_name, unloaded
 
     request = parse(body, OllamaGenerateRequest)
 
@@ -82,7 +83,8 @@ def _ollama_generate(body: bytes) -> Asked[Call]:
         return OllamaGenerateCall(service, request) if request.prompt else LoadCall(service, request, chat=False)
 
     kept = seconds_of(request.keep_alive)
-    return Asked(model_name(request.model), build, request.stream is not False, JsonLines(), kept)
+    gone = None if request.prompt else unloaded(request, chat=False)
+    return Asked(model_name(request.model), build, request.stream is not False, JsonLines(), kept, gone)
 
 
 def _ollama_embed(body: bytes) -> Asked[Document]:
