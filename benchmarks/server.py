@@ -93,6 +93,12 @@ def measure(url: str, clients: int, words: int, tokens: int) -> dict[str, Any]:
     return measure_server(url, clients, clients, words, tokens).document()
 
 
+def measured_alone(url: str, clients: int, words: int, tokens: int) -> dict[str, Any]:
+    """Measure from a process of its own: the clients must not share an interpreter's lock with anything."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(measure, url, clients, words, tokens).result()
+
+
 def level(args: argparse.Namespace, urls: list[str], clients: int) -> tuple[float, dict[str, Any]]:
     """Return the tokens a second of all servers together, as the median of the repetitions, with the figures of one
     server.
