@@ -14,14 +14,16 @@ import argparse
 import os
 import statistics
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from make_gguf import write
-from server import direct, measured_alone, served, words_for
+from server import direct, measure, served, words_for
 
 _ENTRY = "[bitnet.backends]\ntimed = timed_device\n"
 _METADATA = "Metadata-Version: 2.1\nName: bitnet-timed\nVersion: 1\n"
@@ -79,11 +81,14 @@ def report(args: argparse.Namespace) -> None:
             words = words_for(url, args.prompt)
             runs: list[dict[str, Any]] = []
             times: list[dict[str, float]] = []
-            for _ in range(args.repeat + 1):
-                before = thread_seconds(process)
-                document = measured_alone(url, clients, words, args.tokens)
-                runs.append(document)
-                times.append(microseconds(before, thread_seconds(process), process, document["tokens"]))
+            with ProcessPoolExecutor(
+                1, get_context("spawn")
+            ) as pool:  # clients with an interpreter's lock of their own
+                for run in range(args.repeat + 1):
+                    before = thread_seconds(process)
+                    document = pool.submit(measure, url, clients, words, args.tokens, run * clients).result()
+                    runs.append(document)
+                    times.append(microseconds(before, thread_seconds(process), process, document["tokens"]))
         rates = [document["tokens_per_second"] for document in runs[1:]]
         rate = statistics.median(rates)
         parts = {part: statistics.median(one[part] for one in times[1:]) for part in times[0]}

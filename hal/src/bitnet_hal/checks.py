@@ -45,9 +45,7 @@ def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: byte
             raise ValueError(f"{spec.name}: {_name(spec, at)} is a view of {view.nbytes} bytes, not 1 to {most}")
         if view.nbytes < needed:
             shape = spec.bindings[at].shape if at < len(spec.bindings) else ""
-            raise ValueError(
-                f"{spec.name}: {_name(spec, at)} {shape} needs {needed} bytes, its view has {view.nbytes}"
-            )
+            raise ValueError(f"{spec.name}: {_name(spec, at)} {shape} needs {needed} bytes, its view has {view.nbytes}")
     _check_overlaps(kernel, views)
 
 
