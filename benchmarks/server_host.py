@@ -83,7 +83,7 @@ def report(args: argparse.Namespace) -> None:
             times: list[dict[str, float]] = []
             with ProcessPoolExecutor(
                 1, get_context("spawn")
-            ) as pool:  # clients with an interpreter's lock of their own
+            ) as pool:  # clients in a process of their own
                 for run in range(args.repeat + 1):
                     before = thread_seconds(process)
                     document = pool.submit(measure, url, clients, words, args.tokens, run * clients).result()

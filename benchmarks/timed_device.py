@@ -1,8 +1,8 @@
 """A simulated GPU without arithmetic: it takes the time of one, and chooses tokens at random.
 
-It is a plugin for `server_host.py`, which measures the host's work beside such a device. Like a GPU's driver it gives up
-the interpreter's lock in every call, works in the order of the queue, and lets the host go on meanwhile. Nothing it
-takes was measured here: the times are those of an H200 with 2B-4T (docs/performance/gpus.md).
+It is a plugin for `server_host.py`, which measures the host's work beside such a device. Like a GPU's driver it gives
+up the interpreter's lock in every call, works in the order of the queue, and lets the host go on meanwhile. Its times
+are those that an H200 takes for 2B-4T (docs/performance/gpus.md).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def step_seconds(rows: int) -> float:
 
 
 class TimedDevice(NumpyDevice):
-    """The simulated device. Results are written when work is queued; reading them waits until the work would be done."""
+    """The simulated device. Results are written when work is queued; reading them waits until it would be done."""
 
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)

@@ -13,7 +13,7 @@ _unused = b""
 
 def random_hex(nbytes: int) -> str:
     """Return so many random bytes as hexadecimal digits; nobody can guess them."""
-    global _unused  # noqa: PLW0603 - bytes that were read ahead
+    global _unused
     with _lock:
         if len(_unused) < nbytes:
             _unused = os.urandom(_BYTES)
