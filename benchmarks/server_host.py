@@ -81,9 +81,7 @@ def report(args: argparse.Namespace) -> None:
             words = words_for(url, args.prompt)
             runs: list[dict[str, Any]] = []
             times: list[dict[str, float]] = []
-            with ProcessPoolExecutor(
-                1, get_context("spawn")
-            ) as pool:  # clients in a process of their own
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # clients in a process of their own
                 for run in range(args.repeat + 1):
                     before = thread_seconds(process)
                     document = pool.submit(measure, url, clients, words, args.tokens, run * clients).result()

@@ -19,7 +19,6 @@ import pluggy
 from bitnet_hal.base import BoundLaunch, LaunchRecording
 from bitnet_hal.device import Device, DeviceInfo, DeviceType
 from bitnet_hal.kernels.catalogue import KV_BLOCK
-from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 
@@ -103,8 +102,9 @@ class TimedDevice(NumpyDevice):
         """Append a random token to each active row, and advance it as argmax_advance."""
         params = launch.kernel.spec.unpack(launch.params)
         ring, columns = int(params["ring"]), int(params["max_blocks"])
-        tables, step, history = (_words(launch, name) for name in ("tables", "step", "history"))
-        tables, step, history = tables.reshape(-1, columns), step.reshape(-1, 4), history.reshape(-1, ring + 1)
+        tables = _words(launch, "tables").reshape(-1, columns)
+        step = _words(launch, "step").reshape(-1, 4)
+        history = _words(launch, "history").reshape(-1, ring + 1)
         rows = np.flatnonzero(step[: int(params["rows"]), 1] >= 0)
         tokens, positions = self._chosen(len(rows)), step[rows, 1] + 1
         history[rows, 0] += 1
@@ -133,13 +133,10 @@ _EFFECTS = {"embed_rows": TimedDevice._embed, "argmax_advance": TimedDevice._adv
 
 
 def _words(launch: Launch, binding: str) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    names = [one.name for one in _bindings(launch.kernel.spec)]
+    """Return the 32-bit words of a view."""
+    names = [one.name for one in launch.kernel.spec.bindings]
     buffer, offset, nbytes = launch.bound[names.index(binding)]
     return buffer.data[offset : offset + nbytes // 4 * 4].view(np.int32)
-
-
-def _bindings(spec: KernelSpec) -> Sequence[object]:
-    return spec.bindings
 
 
 def _call() -> None:
