@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.server import measure_server, prompt_of
 from make_gguf import write
+
+_prompts = count()
 
 COMMAND = [sys.executable, "-c", "from bitnet_core.cli.app import main; main()"]
 
@@ -89,8 +92,8 @@ def served(args: argparse.Namespace, devices: list[str]) -> Iterator[tuple[list[
         yield urls, [process.pid for process in processes]
 
 
-def measure(url: str, clients: int, words: int, tokens: int) -> dict[str, Any]:
-    return measure_server(url, clients, clients, words, tokens).document()
+def measure(url: str, clients: int, words: int, tokens: int, first: int) -> dict[str, Any]:
+    return measure_server(url, clients, clients, words, tokens, first=first).document()
 
 
 def level(args: argparse.Namespace, urls: list[str], clients: int) -> tuple[float, dict[str, Any]]:
@@ -103,7 +106,8 @@ def level(args: argparse.Namespace, urls: list[str], clients: int) -> tuple[floa
     rates: list[tuple[float, dict[str, Any]]] = []
     with ProcessPoolExecutor(len(urls), get_context("spawn")) as pool:
         for _ in range(args.repeat + 1):
-            calls = [pool.submit(measure, url, clients, words, args.tokens) for url in urls]
+            first = next(_prompts) * clients  # prompts of their own: half of a known one would be in the prefix cache
+            calls = [pool.submit(measure, url, clients, words, args.tokens, first) for url in urls]
             documents = [call.result() for call in calls]
             rates.append((sum(document["tokens_per_second"] for document in documents), documents[0]))
     ordered = sorted(rates[1:], key=lambda pair: pair[0])  # the first is a warm-up

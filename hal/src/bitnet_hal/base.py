@@ -58,6 +58,7 @@ class BaseDevice(Ownership[B, K], ABC):
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)
         self._work = QueuedWork(info.type)
+        self._ahead = False  # the wait is for work that others follow
         self.log.info("opened %s: %s, %s", info.request, info.name, info.driver)
 
     @property
@@ -165,7 +166,7 @@ class BaseDevice(Ownership[B, K], ABC):
     def _until(self, ready: Callable[[], bool], operation: str) -> None:
         """Poll `ready`, for drivers whose waits are unbounded. Raises GpuTimeoutError after `timeout` seconds."""
         limit = self.timeout
-        if not ready_within(limit, ready):
+        if not ready_within(limit, ready, ahead=self._ahead):
             raise GpuTimeoutError(
                 f"not done after {limit:.4g} s",
                 backend=self.info.backend,
@@ -332,7 +333,11 @@ class BaseDevice(Ownership[B, K], ABC):
         def into(dst: memoryview) -> None:
             with self._entered("async-readback"):
                 check_transfer("async-readback", src.nbytes, dst.nbytes)
-                read(dst.cast("B"))
+                self._ahead = self._work.queued > before
+                try:
+                    read(dst.cast("B"))
+                finally:
+                    self._ahead = False
                 self._work.finish(before)
 
         return into

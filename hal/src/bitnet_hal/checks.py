@@ -37,16 +37,21 @@ def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: byte
     if any(limit and size > limit for size, limit in zip(grid, info.max_grid, strict=True)):
         raise ValueError(f"{spec.name}: the grid {grid} exceeds the device's maximum {info.max_grid}")
     least = _least_bytes(spec, params, tuple(kernel.constants.items())) + ((workspace,) if workspace else ())
-    names = (*(binding.name for binding in spec.bindings), "workspace")
-    for name, view, needed in zip(names, views, least, strict=False):
-        if view.offset % info.alignment:
-            raise ValueError(f"{spec.name}: {name} is bound at {view.offset}, not a multiple of {info.alignment}")
-        if not 0 < view.nbytes <= (info.max_binding or view.nbytes):  # 0: no limit is known
-            raise ValueError(f"{spec.name}: {name} is a view of {view.nbytes} bytes, not 1 to {info.max_binding}")
+    alignment, most = info.alignment, info.max_binding
+    for at, (view, needed) in enumerate(zip(views, least, strict=False)):
+        if view.offset % alignment:
+            raise ValueError(f"{spec.name}: {_name(spec, at)} is bound at {view.offset}, not a multiple of {alignment}")
+        if not 0 < view.nbytes <= (most or view.nbytes):  # 0: no limit is known
+            raise ValueError(f"{spec.name}: {_name(spec, at)} is a view of {view.nbytes} bytes, not 1 to {most}")
         if view.nbytes < needed:
-            shape = next((binding.shape for binding in spec.bindings if binding.name == name), "")
-            raise ValueError(f"{spec.name}: {name} {shape} needs {needed} bytes, its view has {view.nbytes}")
-    _check_overlaps(kernel, views, names)
+            shape = spec.bindings[at].shape if at < len(spec.bindings) else ""
+            raise ValueError(f"{spec.name}: {_name(spec, at)} {shape} needs {needed} bytes, its view has {view.nbytes}")
+    _check_overlaps(kernel, views)
+
+
+def _name(spec: KernelSpec, at: int) -> str:
+    """Return the name of a launch's view."""
+    return spec.bindings[at].name if at < len(spec.bindings) else "workspace"
 
 
 def writes(spec: KernelSpec, tuning: Tuning) -> tuple[bool, ...]:
@@ -54,18 +59,26 @@ def writes(spec: KernelSpec, tuning: Tuning) -> tuple[bool, ...]:
     return (*(binding.access != "r" for binding in spec.bindings), *[True] * (tuning.workspace > 0))
 
 
-def _check_overlaps(kernel: Kernel, views: Sequence[View], names: Sequence[str]) -> None:
+def _check_overlaps(kernel: Kernel, views: Sequence[View]) -> None:
     """Check that no written view shares a byte with another: WebGPU forbids it, and compilers assume it."""
-    for i in (i for i, writing in enumerate(writes(kernel.spec, kernel.tuning)) if writing):
+    for i in _written(kernel.spec, kernel.tuning.workspace > 0):
         one = views[i]
         for j, other in enumerate(views):
             if (
-                i != j
-                and one.buffer is other.buffer
+                one.buffer is other.buffer
+                and i != j
                 and one.offset < other.offset + other.nbytes
                 and other.offset < one.offset + one.nbytes
             ):
-                raise ValueError(f"{kernel.spec.name}: the views of {names[i]} and {names[j]} overlap")
+                names = _name(kernel.spec, i), _name(kernel.spec, j)
+                raise ValueError(f"{kernel.spec.name}: the views of {names[0]} and {names[1]} overlap")
+
+
+@lru_cache(maxsize=1024)
+def _written(spec: KernelSpec, workspace: bool) -> tuple[int, ...]:
+    """Return the numbers of the views that a kernel writes."""
+    written = [at for at, binding in enumerate(spec.bindings) if binding.access != "r"]
+    return (*written, len(spec.bindings)) if workspace else tuple(written)
 
 
 @lru_cache(maxsize=1024)

@@ -18,6 +18,11 @@ from bitnet_hal.tuning.measured import tiling_key
 log = logging.getLogger(__name__)
 
 
+_MOST_PREPARED = 1024
+"""Parameters of launches that are kept: a step has about ten, which all layers share, so that a prompt of a new length
+is queued in half the time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One launch ready for dispatch: compiled kernel, grid, views and packed parameters."""
@@ -50,8 +55,6 @@ class Launcher:
 
     counts: launches by kernel name since the device was opened, replays included.
     workspace_bytes: device memory of the kernels' workspaces.
-    tilings: measured tunings of matrix products by `tiling_key` (`tuning.measured.tilings`), preferred to the device's
-    own choice.
     tuned_rows: launches of fewer rows use the tuning of this many, so that all of them run the same program; 0: each
     launch has the tuning of its own rows.
     """
@@ -61,8 +64,20 @@ class Launcher:
         self.counts: Counter[str] = Counter()
         self.workspace_bytes = 0
         self._compiled: dict[tuple[object, ...], PreparedKernel] = {}
-        self.tilings: Mapping[str, Tuning] = tilings or {}
+        self._prepared: dict[tuple[object, ...], tuple[PreparedKernel, Grid, bytes]] = {}
+        self._tilings: Mapping[str, Tuning] = tilings or {}
         self.tuned_rows = 0
+
+    @property
+    def tilings(self) -> Mapping[str, Tuning]:
+        """Measured tunings of matrix products by `tiling_key` (`tuning.measured.tilings`), preferred to the device's
+        own choice."""
+        return self._tilings
+
+    @tilings.setter
+    def tilings(self, tilings: Mapping[str, Tuning]) -> None:
+        self._tilings = tilings
+        self._prepared.clear()
 
     def prepare(
         self,
@@ -72,9 +87,16 @@ class Launcher:
         constants: Mapping[str, int] | None = None,
     ) -> Launch:
         """Compile `spec` if needed and return the launch. Raises UnsupportedError if the device does not offer it."""
-        compiled, grid = self.compiled(spec, params, constants or {})
+        own = constants or {}
+        key = (spec.name, self.tuned_rows, *params.items(), *own.items())
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            prepared = self._prepared[key] = *self.compiled(spec, params, own), spec.pack(params)
+        compiled, grid, packed = prepared
         bound = (*views, whole(compiled.workspace)) if compiled.workspace else tuple(views)
-        return Launch(compiled.kernel, grid, bound, spec.pack(params))
+        return Launch(compiled.kernel, grid, bound, packed)
 
     def compiled(
         self, spec: KernelSpec, params: Mapping[str, int | float], constants: Mapping[str, int]
@@ -132,6 +154,7 @@ class Launcher:
             if compiled.workspace:
                 self.device.free(compiled.workspace)
         self._compiled.clear()
+        self._prepared.clear()
         self.workspace_bytes = 0
 
     def run(self, launches: Iterable[Launch]) -> None:

@@ -17,6 +17,8 @@ SPIN = 0.005
 """Seconds of polling without a pause: the time of a token, or of a prompt on a fast GPU."""
 LATE = 0.005
 """Pause between polls after that, as a share of the time waited so far: the relative delay of a wait."""
+LATE_AHEAD = 0.1
+"""The same while the device has further work: each poll takes the interpreter's lock from other threads."""
 TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
 """Variable with the seconds of one wait beside those of the queued work, after which GpuTimeoutError is raised."""
 
@@ -95,12 +97,16 @@ def wait_limit(kind: DeviceType) -> float:
     return seconds
 
 
-def ready_within(seconds: float, ready: Callable[[], bool]) -> bool:
-    """Poll `ready`, yielding to other threads. Return False if it is not ready after `seconds`."""
+def ready_within(seconds: float, ready: Callable[[], bool], *, ahead: bool = False) -> bool:
+    """Poll `ready`, yielding to other threads. Return False if it is not ready after `seconds`. ahead: the device has
+    further work, so that it may be noticed later."""
     began = time.perf_counter()
     while not ready():
         waited = time.perf_counter() - began
         if waited > seconds:
             return False
-        time.sleep(0 if waited < SPIN else LATE * waited)
+        if ahead:
+            time.sleep(LATE_AHEAD * waited)
+        else:
+            time.sleep(0 if waited < SPIN else LATE * waited)
     return True

@@ -57,6 +57,26 @@ def test_a_wait_ends_when_it_is_ready_or_too_late() -> None:
     assert not ready_within(0.01, lambda: False)
 
 
+def test_a_wait_polls_less_often_while_the_device_has_further_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, polls = [100.0], [0]
+
+    def nap(seconds: float) -> None:
+        now[0] += seconds + 50e-6  # the least that a sleep takes
+
+    def ready() -> bool:
+        polls[0] += 1
+        return now[0] > 100.01
+
+    monkeypatch.setattr(waiting.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(waiting.time, "sleep", nap)
+    assert ready_within(5, ready, ahead=True)
+    assert polls[0] < 50
+    assert now[0] < 100.0115
+    now[0], polls[0] = 100.0, 0
+    assert ready_within(5, ready)
+    assert polls[0] > 100
+
+
 def test_a_wait_of_a_device_is_an_error_when_it_is_too_late() -> None:
     device = NumpyDevice()
     device.timeout = 0.01
@@ -115,3 +135,20 @@ def test_launches_and_replays_count_until_they_are_waited_for() -> None:
     assert device.timeout > 5
     device.synchronize()
     assert (device._work.queued, device.timeout) == (7 * each, 5)
+
+
+def test_launches_with_equal_parameters_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = NumpyDevice()
+    launcher, asked = Launcher(device), []
+    spec = CATALOGUE["rms_norm"]
+    views = [whole(device.alloc(4096)) for _ in spec.bindings]
+    choose = device.tuning
+    monkeypatch.setattr(device, "tuning", lambda *given: asked.append(1) or choose(*given))
+    for rows in (1, 1, 2, 2, 1):
+        params = {param.name: 16 if param.kind == "u32" else 1e-5 for param in spec.params} | {"rows": rows}
+        launch = launcher.prepare(spec, params, views)
+        assert spec.unpack(launch.params)["rows"] == rows
+    assert len(asked) == 2
+    launcher.tilings = {}  # measured anew
+    launcher.prepare(spec, params, views)
+    assert len(asked) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,16 @@ def test_options_of_the_model_arrive(
     assert done.exit_code == 0, done.output
     options = arguments_of(listed[0].loading) | arguments_of(listed[0].engine)
     assert {name: options[name] for name in arrived} == arrived
+
+
+def test_threads_take_short_turns_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, turns = sys.getswitchinterval(), []
+    monkeypatch.setattr(command, "_start", lambda *_: turns.append(sys.getswitchinterval()))
+    app = typer.Typer()
+    app.command()(command.serve)
+    assert CliRunner().invoke(app, ["-d", "numpy"]).exit_code == 0
+    assert turns == [pytest.approx(command.TURN)]
+    assert sys.getswitchinterval() == before
 
 
 def test_a_model_is_loaded_after_room_was_made() -> None:

@@ -8,9 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bitnet_server import request_state
+from bitnet_server import request_state, streams
+from bitnet_server.completions import CompletionFormatter
 from bitnet_server.metrics import Histogram
-from bitnet_server.streams import ClientGoneError, Sender
+from bitnet_server.random_hex import random_hex
+from bitnet_server.request_state import Delta
+from bitnet_server.schema import CompletionRequest, parse
+from bitnet_server.streams import ClientGoneError, EventStream, Sender, StreamStart
 from bitnet_server.watchdog import Watchdog
 
 
@@ -107,3 +111,60 @@ def test_a_histogram_counts_values_up_to_each_bound() -> None:
     assert counts == {"0.1": 2, "1.0": 3, "10.0": 3, "+Inf": 4}
     assert samples["bitnet:seconds_count", None] == 4
     assert samples["bitnet:seconds_sum", None] == pytest.approx(100.65)
+
+
+def running(queue: request_state.OutputQueue, service: Any, written: list[Any]) -> asyncio.Task[None]:
+    """Begin a stream of one text whose messages go to `written`."""
+    request = parse(b'{"prompt": "a", "stream": true}', CompletionRequest)
+    call: Any = SimpleNamespace(service=service, request=request, states=[None], texts=1, echo=lambda index: "")
+    state: Any = SimpleNamespace(over=False, created=request_state.now(), request=SimpleNamespace(admitted=1.0))
+    call.model, call.prompt_logprobs = SimpleNamespace(tokenizer=None), lambda index: []
+
+    async def send(message: Any) -> None:
+        written.append(message)
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    formatter = CompletionFormatter(call)
+    stream = EventStream(service, queue, [state], formatter, StreamStart(send, formatter.media_type, 30))
+    return asyncio.create_task(stream.answer({"type": "http"}, receive, {}))
+
+
+def a_service(active: int) -> Any:
+    settings = SimpleNamespace(keep_alive=15.0, queue_timeout=60.0, request_timeout=60.0)
+    return SimpleNamespace(settings=settings, active=active, names=("m",), fingerprint="f", cancel=lambda states: None)
+
+
+def test_the_last_words_do_not_wait_and_end_the_response_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_MIN_EVENT_INTERVAL", 30.0)
+    monkeypatch.setattr(streams, "_MAX_EVENT_INTERVAL", 30.0)
+
+    async def main() -> list[Any]:
+        queue, written = request_state.OutputQueue(), list[Any]()
+        task = running(queue, a_service(1), written)
+        queue.put(Delta(0, "one", 1))
+        await asyncio.sleep(0.01)
+        queue.put(Delta(0, " two", 1))
+        await asyncio.sleep(0.01)
+        assert len(written) == 2  # the head, and the first words
+        queue.put(Delta(0, " three", 1, finish="length"))
+        await asyncio.wait_for(task, 5)
+        return written
+
+    last = asyncio.run(main())[2:]
+    assert len(last) == 1
+    assert not last[0]["more_body"]
+    assert b" two three" in last[0]["body"]
+    assert last[0]["body"].endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(("active", "seconds"), [(1, 0.02), (50, 0.03), (500, 0.04)])
+def test_many_streams_have_fewer_events(active: int, seconds: float) -> None:
+    stream = EventStream(a_service(active), *[None] * 4)  # type: ignore[arg-type]  # the others are not used
+    assert stream._interval() == pytest.approx(seconds)
+
+
+def test_random_digits_are_never_the_same() -> None:
+    assert len({random_hex(16) for _ in range(1000)}) == 1000
+    assert len(random_hex(12)) == 24

@@ -1,9 +1,10 @@
-"""The environment and the garbage collection of a command's process while it starts."""
+"""The environment, garbage collection and threads of a command's process. A library leaves them to its program."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,27 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def exclude_from_collection() -> None:
+    """Exclude all present objects, such as a model's vocabulary, from later collections.
+
+    Each of these would stop every thread for tens of milliseconds. What an earlier model left behind is collected now.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
+def turns_of_threads(seconds: float) -> Iterator[None]:
+    """Let threads that wait for the interpreter's lock have it after so many seconds, in the block."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def prepare_environment() -> None:

@@ -95,13 +95,13 @@ async def _measure(
     except (OSError, ValueError, LookupError, TypeError) as exc:
         raise UsageError(f"no model answers at {url}: {exc}") from exc
     answers = [Answer() for _ in prompts]
-    numbers = iter(zip(prompts, answers, strict=True))
+    fixed = {"model": model, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    fixed |= {"stream_options": {"include_usage": True}}
+    bodies = [{**fixed, "prompt": prompt_of(number, prompt_words)} for number in prompts]  # not in the measured time
+    calls = iter(zip(bodies, answers, strict=True))
 
     async def client() -> None:
-        for number, answer in numbers:
-            prompt = prompt_of(number, prompt_words)
-            body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
-            body |= {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+        for body, answer in calls:
             await _one(target, key, body, answer)
 
     began = time.perf_counter()

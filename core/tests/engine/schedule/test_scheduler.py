@@ -257,10 +257,22 @@ def test_a_gpu_with_much_memory_takes_longer_prompt_steps(make_engine: Make, gig
     assert widest_chunk(engine.config, info, EngineOptions().prefill_chunk, 32) == rows
 
 
+@pytest.mark.parametrize(("speed", "rows"), [(0, 1024), (5_000, 1024), (100_000, 2048), (200_000, 4096)])
+def test_a_step_that_also_decodes_has_as_many_rows_as_the_device_computes_in_its_time(
+    make_engine: Make, speed: int, rows: int
+) -> None:
+    own = make_engine("silu").scheduler
+    own.counts["prompt_tokens"] = 2 * speed
+    own.counts["prefix_hits"] = speed
+    own.seconds["prefill"] = 1.0 if speed else 0.0
+    assert own._shared_rows() == rows
+
+
 def test_texts_that_go_on_wait_for_shorter_prompt_steps(
     make_engine: Make, run_all: Run, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "_SHARED_ROWS", 16)
+    monkeypatch.setattr(scheduler, "_SHARED_SECONDS", 0.0)
     engine = make_engine("silu", prefill_chunk=100)
     first, computed = engine.add_request(tiny.PROMPT[:90], max_tokens=20), []
     engine.step()

@@ -11,6 +11,7 @@ from bitnet_core.cli.console import note, progress_bar, say, stderr
 from bitnet_core.cli.opening import slow_device, use_threads
 from bitnet_core.cli.options import ModelOptions, QuietOption
 from bitnet_core.cli.parameters import Field, expanded
+from bitnet_core.cli.start import exclude_from_collection, turns_of_threads
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import arguments_of
 from bitnet_core.options.loading import LoadOptions
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 STREAM_INTERVAL = 0.02
 """Seconds of greedy decoding that a client who arrives may have to wait for."""
+
+TURN = 0.0005
+"""Longest time in seconds that one thread keeps the interpreter's lock while another waits for it. With Python's 5 ms
+the event loop and an engine that queues hundreds of launches wait for each other most of the time."""
 
 
 @expanded
@@ -49,7 +54,8 @@ def serve(
         settings = replace(settings, api_keys=(*settings.api_keys, key))
     use_threads(threads)
     engine = replace(engine, stream_interval=STREAM_INTERVAL)
-    _start(settings, listed_models(sources, settings.names, device, loading, engine), quiet)
+    with turns_of_threads(TURN):
+        _start(settings, listed_models(sources, settings.names, device, loading, engine), quiet)
 
 
 def _start(settings: Settings, models: Sequence[ListedModel], quiet: bool) -> None:
@@ -76,6 +82,8 @@ def loader(one: ListedModel) -> Callable[[MakeRoom], Model]:
         several = SeveralDevices(requests) if len(requests) > 1 or requests == (ALL,) else None
         loaded = _loaded(one, requests[0] if several is None else several.first(), make_room)
         loaded.others = several
+        loaded.tokenizer.prepare()
+        exclude_from_collection()
         if several is None and (hint := slow_device(one.device, loaded.device.info.backend)):
             note(hint)
         return loaded

@@ -52,7 +52,10 @@ class Generate:
         except (ApiError, BitnetError) as error:
             if start is None or not start.sent:
                 raise
-            await start.end(asked.framing.failed(from_engine(error)))
+            try:
+                await start.end(asked.framing.failed(from_engine(error)))
+            except ClientGoneError:
+                await abort(scope)
 
     async def _answer(
         self, call: Call, created: float, start: StreamStart | None, scope: Scope, receive: Receive, send: Send

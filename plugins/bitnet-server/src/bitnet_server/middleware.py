@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import re
 import time
-import uuid
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bitnet_server.error_shapes import error_response
 from bitnet_server.errors import ApiError, internal
 from bitnet_server.metrics import Metrics
+from bitnet_server.random_hex import random_hex
 from bitnet_server.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Middleware:
             return
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = given if _REQUEST_ID.fullmatch(given) else random_hex(16)
         scope["request_id"], began, status = request_id, time.perf_counter(), 0
         origin = headers.get("origin")
         friendly = origin is not None and self._origin_allowed(origin, headers)

@@ -57,11 +57,12 @@ _DELTA_BYTES, _SCORE_BYTES = 300, 120  # about what the objects take: of a delta
 class OutputQueue:
     """The output that a client has not received yet; used on the event loop only.
 
-    overflow: called while there are more than MAX_BACKLOG bytes.
+    finished: set when a request has ended. overflow: called while there are more than MAX_BACKLOG bytes.
     """
 
     deltas: deque[Delta] = field(default_factory=deque)
     event: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
     overflow: Callable[[], None] | None = None
     backlog: int = 0
 
@@ -72,6 +73,8 @@ class OutputQueue:
         if delta.scores:
             self.backlog += _SCORE_BYTES * sum(1 + len(score.top) for score in delta.scores)
         self.event.set()
+        if delta.finish is not None:
+            self.finished.set()
         if self.backlog > MAX_BACKLOG and self.overflow is not None:
             self.overflow()
 

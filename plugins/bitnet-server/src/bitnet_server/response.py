@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bitnet_server.random_hex import random_hex
 from bitnet_server.request_state import RequestState
 from bitnet_server.service import Service
 
@@ -18,13 +18,16 @@ if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
 
 Document = dict[str, Any]
 
+_MARK = random_hex(16)
+"""The place of a text in a template; it occurs nowhere else."""
+
 
 class ResponseEnvelope:
     """The fields that every chunk of a response repeats."""
 
     def __init__(self, service: Service, prefix: str, kind: str) -> None:
         self._fields: Document = {
-            "id": f"{prefix}-{secrets.token_hex(12)}",
+            "id": f"{prefix}-{random_hex(12)}",
             "object": kind,
             "created": int(time.time()),
             "model": service.names[0],
@@ -43,8 +46,7 @@ class TextTemplate:
     """
 
     def __init__(self, make: Callable[[str], bytes]) -> None:
-        mark = secrets.token_hex(16)
-        self._before, self._after = make(mark).split(msgspec.json.encode(mark))
+        self._before, self._after = make(_MARK).split(msgspec.json.encode(_MARK))
 
     def chunk(self, text: str) -> bytes:
         """Return the chunk of a text."""

@@ -16,8 +16,10 @@ from bitnet_server.request_state import Delta, OutputQueue, RequestState, now
 from bitnet_server.service import Service
 from bitnet_server.watchdog import Watchdog
 
-_MIN_EVENT_INTERVAL = 0.02
-"""Least seconds between two events of one stream: many small ones cost more than they give."""
+_MIN_EVENT_INTERVAL, _MAX_EVENT_INTERVAL = 0.02, 0.04
+_SECONDS_PER_STREAM = 0.0006
+"""Least seconds between two events of a stream: many small ones cost more than they give, the more the more streams
+there are."""
 
 
 Write = Callable[[bytes], Awaitable[None]]
@@ -48,6 +50,7 @@ class Reader:
         self._gone = False
         self._open = len(states)
         self._watchdog = Watchdog(queue.event.set)
+        self._pause = Watchdog(queue.finished.set)
         self._watcher = asyncio.create_task(self._watch(receive))
 
     async def __aenter__(self) -> Reader:
@@ -55,6 +58,7 @@ class Reader:
 
     async def __aexit__(self, *_: object) -> None:
         self._watchdog.stop()
+        self._pause.stop()
         self._watcher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watcher
@@ -79,6 +83,14 @@ class Reader:
         if self._open:
             self._check_times()
         return taken
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long, or until a request has ended: its client should not wait for its last words."""
+        if seconds > 0 and not self._queue.finished.is_set():
+            self._pause.set(seconds)
+            await self._queue.finished.wait()
+            self._pause.off()
+        self._queue.finished.clear()
 
     @property
     def done(self) -> bool:
@@ -119,12 +131,12 @@ class Sender:
         self._writing = False
         self._watchdog = Watchdog(self.give_up)
 
-    async def write(self, body: bytes) -> None:
-        """Write one part; more follow."""
+    async def write(self, body: bytes, *, more: bool = True) -> None:
+        """Write one part. more: others follow."""
         self._watchdog.set(self._seconds)
         self._writing = True
         try:
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
         except asyncio.CancelledError:
             if self._late and self._task is not None and not self._task.uncancel():
                 raise ClientGoneError from None
@@ -172,8 +184,10 @@ class StreamStart:
 
     async def end(self, last: bytes = b"") -> None:
         """Send the end of the response."""
-        await self._send({"type": "http.response.body", "body": last})
-        self.sender.stop()
+        try:
+            await self.sender.write(last, more=False)
+        finally:
+            self.sender.stop()
 
 
 class EventStream:
@@ -196,28 +210,33 @@ class EventStream:
             await self._start.head(headers)
             self._queue.overflow = self._start.sender.give_up
             try:
-                await self._events(reader, self._start.sender.write)
-                await self._start.end()
+                await self._start.end(await self._events(reader, self._start.sender.write))
             except ClientGoneError:
                 await abort(scope)
             finally:
                 self._start.sender.stop()
 
-    async def _events(self, reader: Reader, write: Write) -> None:
+    async def _events(self, reader: Reader, write: Write) -> bytes:
+        """Write the events as they come; returns the last ones, which end the response in one write."""
         sent = now()
         try:
-            await write(self._wording.frame(self._wording.start()))
-            while not reader.done:
+            if first := self._wording.start():
+                await write(self._wording.frame(first))
+            while True:
                 deltas = await reader.read(self._service.settings.keep_alive)
                 chunks = [chunk for delta in _joined(deltas) for chunk in self._wording.chunks(delta)]
+                if reader.done:
+                    return self._wording.frame([*chunks, *self._wording.end()]) + self._wording.last
                 await write(self._wording.frame(chunks) if deltas else self._wording.keep_alive)
-                pause = sent + _MIN_EVENT_INTERVAL - now()
-                if deltas and pause > 0 and not reader.done:
-                    await asyncio.sleep(pause)
+                if deltas:
+                    await reader.pause(sent + self._interval() - now())
                 sent = now()
-            await write(self._wording.frame(self._wording.end()) + self._wording.last)
         except ApiError as error:
-            await write(self._wording.failed(error))
+            return self._wording.failed(error)
+
+    def _interval(self) -> float:
+        """Return the least seconds between two events: each costs the same, however long its text is."""
+        return min(_MAX_EVENT_INTERVAL, max(_MIN_EVENT_INTERVAL, _SECONDS_PER_STREAM * self._service.active))
 
 
 async def abort(scope: Scope) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.kernels.catalogue import STEP_FIELDS
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 
@@ -48,3 +49,14 @@ def unused_rows(size: int) -> npt.NDArray[np.int32]:
 def padded_rows(rows: int, most: int) -> int:
     """Round a row count up to a power of two, at most `most`, so that few recordings serve all counts."""
     return min(1 << (rows - 1).bit_length(), most)
+
+
+def padded_prompt(rows: int, most: int) -> int:
+    """Round the rows of a prompt step up to one of 16 numbers of at most 1,024, and at most `most`, so that few
+    recordings serve all: a GPU takes less time for the rows than the host for hundreds of launches."""
+    step = next((step for end, step in _PROMPT_STEPS if rows <= end), 1)
+    return max(rows, min(ceil_div(rows, step) * step, most))
+
+
+_PROMPT_STEPS = ((256, 32), (512, 64), (1024, 128))
+"""Numbers of rows, each with the multiple to which rows up to it are rounded."""

@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import Device
+from bitnet_hal.device import Device, DeviceType
 from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.kv_cache.cache import KVCache
-from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows
+from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_prompt, padded_rows
 from bitnet_core.engine.run.earlier_layers import EarlierLayers, Rows
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.prediction_head import Placed, PredictionHead
@@ -64,6 +64,7 @@ class Runner:
         lock: Lock | None = None,
     ) -> None:
         self.earlier = earlier
+        self._pads_prompts = device.info.type is DeviceType.GPU and not earlier
         self.lock = lock
         self.device = device
         self.launcher = launcher
@@ -151,8 +152,10 @@ class Runner:
         return hidden
 
     def _run_prompt(self, scheduled: Sequence[ScheduledTokens], chunk: int) -> tuple[Scratch, int]:
-        """Run all layers over the rows of `scheduled`; returns their buffers and their number."""
+        """Run all layers over the rows of `scheduled`; returns their buffers and their number, with unused ones."""
         rows = sum(len(span.tokens) for span in scheduled)
+        if self._pads_prompts:
+            rows = padded_prompt(rows, chunk)
         scratch = self._prompts.scratch(rows, chunk)
         self.cache.upload_tables()
         step = build_batch(self.cache, scheduled, rows)

@@ -12,7 +12,7 @@ from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import Scratch, logit_rows
 
-_KEPT_SHAPES = 4
+_KEPT_SHAPES = 16
 """Number of prompt row counts whose launches are kept for reuse."""
 
 

@@ -30,7 +30,10 @@ from bitnet_core.engine.schedule.speculative import SpeculativeScheduler
 from bitnet_core.engine.schedule.state_positions import rows_to_checkpoint
 
 _SHARED_ROWS = 1024
-"""Largest number of rows of a step that also decodes: decoding requests wait for the whole step."""
+"""Rows that a step which also decodes may have on any device: decoding requests wait for the whole step."""
+
+_SHARED_SECONDS = 0.04
+"""Seconds that such a step may take, by the speed so far, if it has more rows."""
 
 _SCORED_ROWS = 64
 """Rows of one request per step if all their logits are needed: these must fit in host memory beside the model."""
@@ -178,7 +181,7 @@ class Scheduler:
         taken: list[tuple[Request, int, list[SampleRow]]] = []
         used = 0
         decoding = sum(request.pending == 1 for request in self.running)
-        chunk = min(self.chunk, max(_SHARED_ROWS, decoding)) if decoding else self.chunk
+        chunk = min(self.chunk, max(self._shared_rows(), decoding)) if decoding else self.chunk
         for request in sorted(self.running, key=lambda s: s.pending > 1):
             count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)
             start = request.computed
@@ -194,6 +197,14 @@ class Scheduler:
         for row, top_logits in zip(ordered, steps, strict=True):
             row.apply(top_logits)
         return [self._results.process_rows(request, count, rows) for request, count, rows in taken]
+
+    def _shared_rows(self) -> int:
+        """Return the largest number of rows of a step that also decodes: a power of two, as steps of the same size are
+        queued faster."""
+        computed = self.counts["prompt_tokens"] - self.counts["prefix_hits"]
+        seconds = self.seconds["prefill"]
+        rows = int(_SHARED_SECONDS * computed / seconds) if seconds else 0
+        return max(_SHARED_ROWS, 1 << rows.bit_length() >> 1)
 
     def _sampled(self) -> list[RequestOutput]:
         """Decode one token of every running request."""

@@ -1,0 +1,103 @@
+"""Measure the host's work of `bitnet serve` beside a simulated GPU that takes a fixed time and computes nothing.
+
+    python benchmarks/server_host.py --clients 64
+
+The device (timed_device.py) takes the time of an H200 with 2B-4T, the model is tiny but for its vocabulary, and the
+clients are those of `bitnet bench --server`, in a process of their own. Prints the processor time of the server's
+threads for each token of an answer, and the share of `bitnet bench -s` on the same device, counted alike. The share
+says how much of a GPU's time the host would waste, not how fast a GPU is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic_shapes import SHAPES
+from make_gguf import write
+from server import direct, measure, served, words_for
+
+_ENTRY = "[bitnet.backends]\ntimed = timed_device\n"
+_METADATA = "Metadata-Version: 2.1\nName: bitnet-timed\nVersion: 1\n"
+_SHAPE = "server-host"
+
+
+def install(folder: Path) -> None:
+    """Let child processes find the simulated device."""
+    described = folder / "timed-1.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(_METADATA)
+    (described / "entry_points.txt").write_text(_ENTRY)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), str(Path(__file__).parent)])
+
+
+def thread_seconds(process: int) -> dict[int, float]:
+    """Return the processor time of every thread of a process (Linux)."""
+    found: dict[int, float] = {}
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        found[int(thread.name)] = int((thread / "schedstat").read_text().split()[0]) / 1e9
+    return found
+
+
+def microseconds(before: dict[int, float], after: dict[int, float], process: int, tokens: int) -> dict[str, float]:
+    """Return the processor time of a token by thread: the first one runs the event loop, the busiest of the others the
+    engine."""
+    spent = {thread: 1e6 * (seconds - before.get(thread, 0.0)) / tokens for thread, seconds in after.items()}
+    loop = spent.pop(process)
+    others = sorted(spent.values(), reverse=True)
+    return {"event loop": loop, "engine": others[0], "workers": sum(others[1:])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, nargs="+", default=[64])
+    parser.add_argument("-p", "--prompt", type=int, default=128)
+    parser.add_argument("-n", "--tokens", type=int, default=128)
+    parser.add_argument("--repeat", type=int, default=7)
+    args = parser.parse_args()
+    args.device, args.synthetic = ["timed"], _SHAPE
+    SHAPES[_SHAPE] = replace(SHAPES["2b4t"], hidden=256, ffn=640, n_heads=4, n_kv_heads=2, head_dim=64)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        install(folder)
+        args.model = str(folder / "model.gguf")
+        write(SyntheticSource(_SHAPE), Path(args.model))
+        report(args)
+
+
+def report(args: argparse.Namespace) -> None:
+    """Print the figures of every number of clients."""
+    for clients in args.clients:
+        beside = direct(args, clients)
+        with served(args, args.device) as ((url,), (process,)):
+            words = words_for(url, args.prompt)
+            runs: list[dict[str, Any]] = []
+            times: list[dict[str, float]] = []
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # clients in a process of their own
+                for run in range(args.repeat + 1):
+                    before = thread_seconds(process)
+                    document = pool.submit(measure, url, clients, words, args.tokens, run * clients).result()
+                    runs.append(document)
+                    times.append(microseconds(before, thread_seconds(process), process, document["tokens"]))
+        rates = [document["tokens_per_second"] for document in runs[1:]]
+        rate = statistics.median(rates)
+        parts = {part: statistics.median(one[part] for one in times[1:]) for part in times[0]}
+        print(
+            f"{clients} clients: {rate:.0f} tokens/s ({min(rates):.0f} to {max(rates):.0f}), "
+            f"{100 * rate / beside.whole:.0f} % of bitnet bench -s {clients} ({beside.whole:.0f}, "
+            f"decoding {beside.decode:.0f})"
+        )
+        print("  us of a token: " + ", ".join(f"{part} {spent:.1f}" for part, spent in parts.items()))
+        print(f"  ms: first token {runs[-1]['ttft_ms']}, between chunks {runs[-1]['chunk_gap_ms']}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The number of rows of a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bitnet_core.engine.run.batch import padded_prompt
+from bitnet_hal.device import DeviceType
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
+
+
+@pytest.mark.parametrize(
+    ("rows", "padded"), [(1, 32), (32, 32), (131, 160), (257, 320), (513, 640), (1024, 1024), (1025, 1025)]
+)
+def test_few_numbers_of_rows_serve_prompts_of_every_length(rows: int, padded: int) -> None:
+    assert padded_prompt(rows, 4096) == padded
+    assert len({padded_prompt(count, 4096) for count in range(1, 1025)}) == 16
+
+
+def test_a_step_is_not_padded_beyond_its_most_rows() -> None:
+    assert padded_prompt(90, 100) == 96
+    assert padded_prompt(97, 100) == 100
+
+
+@pytest.mark.parametrize("style", ["offline", "silu"])
+def test_a_gpu_computes_the_same_with_unused_rows(make_engine: Any, run_all: Any, tiny: Any, style: str) -> None:
+    texts = []
+    for kind in (DeviceType.CPU, DeviceType.GPU):
+        engine = make_engine(style, device=NumpyDevice(replace(numpy_info(), type=kind)))
+        requests = [engine.add_request(tiny.PROMPT[:length], max_tokens=4) for length in (5, 41)]
+        run_all(engine)
+        requests.append(engine.add_request(tiny.PROMPT[3:40], max_tokens=4))
+        run_all(engine)
+        texts.append([request.generated for request in requests])
+        assert set(engine._ready()._prompts._bodies) == ({46, 37} if kind is DeviceType.CPU else {64})
+    assert texts[0] == texts[1]
