@@ -22,7 +22,7 @@ from bitnet_core.options.split import main_device
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
-    from bitnet_core.api.replicas import SeveralDevices
+    from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices
     from bitnet_core.model.source import ModelSource
 
 
@@ -71,6 +71,16 @@ def several_devices(device: str | None) -> SeveralDevices | None:
     from bitnet_core.api.replicas import SeveralDevices
 
     return SeveralDevices(requests)
+
+
+def replicas(
+    model: ModelOptions, loading: LoadOptions, engine: EngineOptions, synthetic: str | None = None
+) -> ReplicaOpener:
+    """Return the opener of a model in the processes of several devices."""
+    from bitnet_core.api.replicas import ReplicaOpener
+
+    use_threads(model.threads)
+    return ReplicaOpener(_source(model.model, synthetic), loading, engine)
 
 
 def use_threads(threads: int | None) -> None:

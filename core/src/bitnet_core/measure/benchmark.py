@@ -16,6 +16,7 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.serving import ServingEngine
 from bitnet_core.measure.bandwidth import read_bandwidth
 from bitnet_core.measure.host_memory import host_memory
 from bitnet_core.model.config import ModelConfig
@@ -131,7 +132,7 @@ def measure(
     )
 
 
-def prompt_length(engine: Engine, wanted: int | None, max_tokens: int, sequences: int) -> int:
+def prompt_length(engine: ServingEngine, wanted: int | None, max_tokens: int, sequences: int) -> int:
     """Return the length of the prompts. Raises UsageError if they do not fit the context or the cache."""
     tokens = max(1, min(_PROMPT_TOKENS, engine.max_model_len - max_tokens)) if wanted is None else wanted
     if tokens + max_tokens > engine.max_model_len:
@@ -155,7 +156,7 @@ def without_speculation(engine: Engine) -> Iterator[None]:
 
 
 def measured_runs(
-    engine: Engine,
+    engine: ServingEngine,
     sequences: int,
     prompt_tokens: int,
     max_tokens: int,
@@ -176,7 +177,7 @@ def measured_runs(
     return runs[warm_ups:]
 
 
-def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> Run:
+def _run(engine: ServingEngine, prompts: list[list[int]], max_tokens: int) -> Run:
     requests = [engine.add_request(prompt, max_tokens=max_tokens) for prompt in prompts]
     started = time.perf_counter()
     prefill = decode = 0.0

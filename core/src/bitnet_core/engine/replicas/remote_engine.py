@@ -1,0 +1,357 @@
+"""An engine in the process of its device, with the interface that serves requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, Self
+
+from bitnet_hal.discovery.selection import BackendStartupSummary
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+
+from bitnet_core.engine.counters import GAUGES, zeros
+from bitnet_core.engine.error_log import ErrorLog
+from bitnet_core.engine.replicas.device_process import DeviceProcess
+from bitnet_core.engine.replicas.messages import Output, Snapshot, outgoing
+from bitnet_core.engine.replicas.sent_prefixes import SentPrefixes
+from bitnet_core.engine.replicas.speed import DeviceSpeed
+from bitnet_core.engine.request.new_request import check_length, new_request
+from bitnet_core.engine.request.request import FinishReason, Request, Scored
+from bitnet_core.engine.sampling.constraint import Constraint
+from bitnet_core.engine.schedule.results import RequestOutput
+from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.plan.memory import DeviceMemoryPlan
+
+
+class ModelOpener(Protocol):
+    """Opens the model in the process of a device (worker_process.OpenModel); it can be pickled."""
+
+    @property
+    def options(self) -> EngineOptions: ...
+
+    def alone(self) -> Self:
+        """Return the opener of the same model without its draft model."""
+
+
+class RemoteTotals:
+    """The counters, seconds and errors of the engine, on all devices that it had; the errors are only counted."""
+
+    def __init__(self) -> None:
+        self.counts = zeros()
+        self.seconds = {"prefill": 0.0, "decode": 0.0}
+        self.errors = ErrorLog()
+        self.launches: dict[str, Counter[str]] = {}
+
+    def copy(self) -> RemoteTotals:
+        """Return the present counters, seconds and launches."""
+        other = RemoteTotals()
+        other.counts = dict(self.counts)
+        other.seconds = dict(self.seconds)
+        other.launches = dict(self.launches)
+        return other
+
+
+class RemoteSpeculation:
+    """The kind of speculation that the engine uses."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+
+_Opened = tuple[dict[str, int | float], Snapshot, BackendStartupSummary, DeviceMemoryPlan, str]
+"""The answer of a process that has opened a model: figures, snapshot, summary, plan, and kind of speculation."""
+
+
+class RemoteEngine:
+    """The engine of a device in another process, as far as requests are served: see Engine for the methods.
+
+    The process schedules, samples and waits for the device; this object keeps the requests with their tokens, from
+    which another engine can go on. lost: called when the process ends. waiting_since: time.monotonic() of the last
+    message while there are requests, else None.
+    """
+
+    def __init__(self, source: ModelSource, device: DeviceProcess, opener: ModelOpener) -> None:
+        self.source = source
+        self.options = opener.options
+        self.config = self.options.config_of(source.config)
+        self.scheduler = RemoteTotals()
+        self.lost: Callable[[], None] = lambda: None
+        self.lock = threading.RLock()
+        self.waiting_since: float | None = None
+        self._opener = opener
+        self._changed = threading.Condition()
+        self._inbox: deque[tuple[Any, ...]] = deque()
+        self._interrupted = False
+        self._requests: dict[int, Request] = {}
+        self._aborted: deque[Request] = deque()
+        self._use(device)
+
+    def _use(self, device: DeviceProcess) -> None:
+        """Open the model on a device; closes the device if that fails."""
+        self.device = device
+        self._before = self.scheduler.copy()
+        self._errors: Counter[str] = Counter()
+        try:
+            self._figures, self._snapshot, self.summary, self._plan, kind = self._opened(device)
+        except BaseException:
+            device.close()
+            raise
+        self.speculation = RemoteSpeculation(kind)
+        self._sent_prefixes = SentPrefixes(int(self._snapshot.memory["cache_blocks"]))
+        device.receive = lambda message: self._receive(device, message)
+        if device.ended is not None:
+            raise device.ended
+
+    def _opened(self, device: DeviceProcess) -> _Opened:
+        opened: _Opened = device.call("load", self._opener)
+        return opened
+
+    @property
+    def sequences(self) -> int:
+        """Largest number of concurrent requests."""
+        return self._snapshot.sequences
+
+    @property
+    def max_model_len(self) -> int:
+        """Largest number of tokens of one request, prompt included."""
+        return self._snapshot.max_model_len
+
+    @property
+    def kernel_launches_by_device(self) -> dict[str, Counter[str]]:
+        """See Engine.kernel_launches_by_device."""
+        return self.scheduler.launches
+
+    def memory_plan(self) -> DeviceMemoryPlan:
+        """Return the memory that the engine needed on its device when it was opened."""
+        return self._plan
+
+    def memory(self) -> dict[str, int | float]:
+        """See Engine.memory; nothing is held without a device."""
+        return self._snapshot.memory
+
+    def figures(self) -> dict[str, int | float]:
+        """See Engine.figures."""
+        return {**self._figures, **self.scheduler.counts}
+
+    def beside(self, device: DeviceProcess) -> RemoteEngine:
+        """See Engine.beside."""
+        return RemoteEngine(self.source, device, self._opener.alone())
+
+    def measured_speed(self) -> DeviceSpeed:
+        """Measure the speed of prompts and steps."""
+        speed: DeviceSpeed = self.device.call("measure")
+        return speed
+
+    def set_pace(self, seconds: float) -> None:
+        """See Engine.set_pace."""
+        self.device.tell("pace", seconds)
+
+    # Requests.
+
+    def new_request(
+        self,
+        tokens: Iterable[int],
+        sampling: SamplingParams | None = None,
+        *,
+        max_tokens: int = 128,
+        stop_token_ids: Iterable[int] = (),
+        constraint: Constraint | None = None,
+        scored: Scored | None = None,
+    ) -> Request:
+        """See Engine.new_request."""
+        return new_request(
+            self.config, self.max_model_len, tokens, sampling, max_tokens, stop_token_ids, constraint, scored
+        )
+
+    def add_request(
+        self,
+        tokens: Iterable[int],
+        sampling: SamplingParams | None = None,
+        *,
+        max_tokens: int = 128,
+        stop_token_ids: Iterable[int] = (),
+        constraint: Constraint | None = None,
+        scored: Scored | None = None,
+    ) -> Request:
+        """See Engine.add_request."""
+        request = self.new_request(
+            tokens,
+            sampling,
+            max_tokens=max_tokens,
+            stop_token_ids=stop_token_ids,
+            constraint=constraint,
+            scored=scored,
+        )
+        self.queue_request(request)
+        return request
+
+    def queue_request(self, request: Request) -> None:
+        """See Engine.queue_request."""
+        check_length(request.tokens, self.max_model_len)
+        with self._changed:
+            self._requests[request.id] = request
+            self.waiting_since = self.waiting_since or time.monotonic()
+        self._sent_prefixes.add(request)
+        self.device.tell("add", outgoing(request))
+
+    def cached_prefix(self, request: Request) -> int:
+        """Return how many tokens of a request are probably in the prefix cache: those that were sent before, and that
+        newer ones have not displaced."""
+        return 0 if request.scored is not None else KV_BLOCK * self._sent_prefixes.count(request)
+
+    def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
+        """See Engine.finish_request."""
+        request.finish_reason = request.finish_reason or reason
+        if self._forget(request):
+            self.device.tell("finish", request.id)
+
+    def abort_request(self, request: Request) -> None:
+        """See Engine.abort_request."""
+        self._aborted.append(request)
+
+    def fail_request(self, request: Request, error: Exception) -> RequestOutput:
+        """See Engine.fail_request."""
+        self.scheduler.errors.add(error)
+        request.error = error
+        self.finish_request(request, "error")
+        return RequestOutput(request, ())
+
+    def fail_all(self, error: Exception) -> list[RequestOutput]:
+        """See Engine.fail_all."""
+        return [self.fail_request(request, error) for request in list(self._requests.values())]
+
+    def step(self) -> list[RequestOutput]:
+        """Wait for the outputs of the next step; returns [] if there are no requests, or after `interrupt`.
+
+        Raises the error of a step that failed, and DeviceLostError if the process has ended.
+        """
+        while self._aborted:
+            self.finish_request(self._aborted.popleft())
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._inbox or self._interrupted or not self._requests)
+                self._interrupted = False
+                if not self._inbox:
+                    return []
+                message = self._inbox.popleft()
+            if outputs := self._take(*message):
+                return outputs
+
+    def interrupt(self) -> None:
+        """Let `step` return early, from any thread."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify()
+
+    # The device.
+
+    def leave(self) -> list[RequestOutput]:
+        """See Engine.leave; the process ends."""
+        device = self.device
+        device.receive = lambda message: None
+        device.kill()
+        with self._changed:
+            for request in self._requests.values():
+                request.req_index = -1
+            self._requests.clear()
+            self._inbox.clear()
+            self.waiting_since = None
+        self._figures = dict.fromkeys(GAUGES, 0)
+        self._snapshot = self._snapshot._replace(memory={})
+        return []
+
+    def resume(self, device: DeviceProcess) -> None:
+        """See Engine.resume."""
+        self._use(device)
+
+    def close(self) -> None:
+        """End the process; may be called twice."""
+        self.device.close()
+
+    # In the thread of the device's messages.
+
+    def _receive(self, device: DeviceProcess, message: tuple[Any, ...] | None) -> None:
+        if message is not None and message[0] == "figures":
+            self._figures = message[1]
+            return
+        with self._changed:
+            if device is not self.device:
+                return
+            self._inbox.append(message or self._end(device))
+            self.waiting_since = time.monotonic()
+            self._changed.notify()
+        if message is None:
+            self.lost()
+
+    def _end(self, device: DeviceProcess) -> tuple[Any, ...]:
+        """Return the message of a process that has ended."""
+        kind = type(device.ended).__name__
+        return "failed", device.ended, self._errors + Counter([kind])
+
+    # In the thread of `step`.
+
+    def _take(self, kind: str, *rest: Any) -> list[RequestOutput]:
+        if kind == "failed":
+            error, counts = rest
+            self._count_errors(counts)
+            raise error
+        if kind == "scored":
+            return self._score(*rest)
+        outputs, self._figures, seconds, snapshot = rest
+        own, before = self.scheduler, self._before
+        for name, count in before.counts.items():
+            own.counts[name] = count + int(self._figures[name])
+        for name, duration in seconds.items():
+            own.seconds[name] = before.seconds[name] + duration
+        if snapshot is not None:
+            self._show(snapshot)
+        return [made for output in outputs if (made := self._apply(output)) is not None]
+
+    def _apply(self, output: Output) -> RequestOutput | None:
+        request = self._requests.get(output.number)
+        if request is None:  # it was ended here meanwhile
+            return None
+        request.tokens += output.tokens
+        request.sampler.go_on(output.drawn, output.scores)
+        if output.progress is not None:
+            output.progress.apply(request)
+            request.req_index = 0
+            if request.finish_reason is not None:
+                self._forget(request)
+        return RequestOutput(request, output.tokens)
+
+    def _score(self, number: int, position: int, logits: Any) -> list[RequestOutput]:
+        request = self._requests.get(number)
+        if request is None or request.scored is None:
+            return []
+        try:
+            request.scored(position, logits)
+        except Exception as exc:  # noqa: BLE001 - the error of one request must not end the others
+            return [self.fail_request(request, exc)]
+        return []
+
+    def _show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._count_errors(snapshot.errors)
+        launches = dict(self._before.launches)
+        for request, counts in snapshot.launches.items():
+            name = self.device.info.request if request == self.device.own_request else request
+            launches[name] = launches.get(name, Counter()) + counts
+        self.scheduler.launches = launches
+
+    def _count_errors(self, counts: Counter[str]) -> None:
+        self.scheduler.errors.counts += counts - self._errors
+        self._errors = counts
+
+    def _forget(self, request: Request) -> bool:
+        """Return True if the process has the request."""
+        with self._changed:
+            found = self._requests.pop(request.id, None) is not None
+            if not self._requests:
+                self.waiting_since = None
+            self._changed.notify()
+        return found
