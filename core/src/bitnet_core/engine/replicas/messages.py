@@ -118,9 +118,12 @@ class Snapshot(NamedTuple):
 
 
 def outgoing(request: Request) -> Request:
-    """Return a copy of a request for another process: `scored`, which is a function of this one, is only marked."""
+    """Return a copy of a request for another process: `scored`, which is a function of this one, is only marked, and
+    the scores so far stay here."""
     sent = copy.copy(request)
     sent.scored = None if request.scored is None else _somewhere_else
+    sent.sampler = copy.copy(request.sampler)
+    sent.sampler.scores = []
     sent.computed = 0
     sent.blocks = []
     sent.req_index = -1
