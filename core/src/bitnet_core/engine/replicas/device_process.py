@@ -166,7 +166,7 @@ def _end_of(code: int, info: DeviceInfo | None) -> DeviceLostError:
 
 
 def _log_levels() -> dict[str, int]:
-    """Return the levels that loggers of this process have, by name."""
-    named = logging.root.manager.loggerDict
-    levels = {name: logger.level for name, logger in named.items() if isinstance(logger, logging.Logger)}
-    return {"": logging.root.level} | {name: level for name, level in levels.items() if level}
+    """Return the levels that loggers of bitnet's packages have here, by name; other libraries make their own loggers."""
+    loggers = [entry for entry in logging.root.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
+    own = {logger.name: logger.level for logger in loggers if logger.level and logger.name.startswith("bitnet")}
+    return {"": logging.root.level, **own}
