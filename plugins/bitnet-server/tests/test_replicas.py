@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices, load_replicas
 from bitnet_core.options.engine import EngineOptions
@@ -111,3 +114,30 @@ def test_a_named_device_that_is_not_there_ends_the_server(serve: Any) -> None:
             time.sleep(0.02)
         assert "there is no device cuda:7" in str(served.models.error)
         assert not served.models.ready
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no groups of processes")
+def test_ctrl_c_lets_texts_finish_and_ends_every_process() -> None:
+    """A terminal sends it to the processes of the devices too."""
+    program = "from bitnet_core.cli.app import main; main()"
+    command = [sys.executable, "-c", program, "serve", "--port", "0", "-d", "cuda:0,rocm:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+                while [one["state"] for one in client.get("/props").json().get("devices", [])] != ["ready"] * 2:
+                    time.sleep(0.05)
+                children = psutil.Process(process.pid).children()
+                assert sum("worker_process" in str(child.cmdline()) for child in children) == 2
+                body = {"prompt": "The cat", "max_tokens": 60, "ignore_eos": True, "stream": True}
+                with client.stream("POST", COMPLETIONS, json=body) as answer:
+                    lines = answer.iter_lines()
+                    next(lines)
+                    os.killpg(process.pid, signal.SIGINT)
+                    rest = [line for line in lines if line]
+            assert rest[-1] == "data: [DONE]"
+            assert process.wait(20) == 0
+            assert psutil.wait_procs(children, 5)[1] == []
+        finally:
+            process.kill()

@@ -162,6 +162,18 @@ def test_texts_and_figures_are_those_of_one_device(pair: Running, expected: list
     assert timed.added < timed.admitted < time.perf_counter()
 
 
+def test_a_process_that_is_silent_gets_no_requests(pair: Running, patched: pytest.MonkeyPatch) -> None:
+    replica = pair.replicas[0]
+    engine: Any = replica.engine
+    with patched.context() as patch:
+        patch.setattr(replica_module, "_HANGING", 0.0)
+        patch.setattr(engine, "waiting_since", time.monotonic() - 1)
+        patch.setattr(engine.device, "timeout", 2.0)
+        assert replica.responsive
+        engine.device.timeout = 0.5  # what is queued takes no longer
+        assert not replica.responsive
+
+
 def test_logits_of_a_prompt_come_back(pair: Running) -> None:
     model = pair.model
     assert model is not None

@@ -30,7 +30,8 @@ _CLOSING_SECONDS = 10.0
 
 
 class DeviceProcess:
-    """A device and its process. own_request: the request for the device in that process.
+    """A device and its process. own_request: the request for the device in that process. timeout: seconds that a wait
+    of the present step may take.
 
     receive: called with every message that is not an answer to `call`, and with None when the process ends, in a thread
     of this object.
@@ -43,6 +44,7 @@ class DeviceProcess:
         self.receive: Callable[[tuple[Any, ...] | None], None] = lambda message: None
         self.ended: DeviceLostError | None = None
         self._info: DeviceInfo | None = None
+        self.timeout = 0.0
         self._numbers = itertools.count()
         self._answers: dict[int, Future[Any]] = {}
         self._lock = Lock()
@@ -135,6 +137,8 @@ class DeviceProcess:
             future = self._answers.pop(number, None)
             if future is not None:
                 (future.set_result if kind == "answer" else future.set_exception)(result)
+        elif kind == "timeout":
+            (self.timeout,) = rest
         elif kind == "log":
             name, level, text = rest
             logging.getLogger(name).log(level, "%s", text)
@@ -166,7 +170,7 @@ def _end_of(code: int, info: DeviceInfo | None) -> DeviceLostError:
 
 
 def _log_levels() -> dict[str, int]:
-    """Return the levels that loggers of bitnet's packages have here, by name; other libraries make their own loggers."""
+    """Return the levels of bitnet's loggers by name; those of other libraries are made by them alone."""
     loggers = [entry for entry in logging.root.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
     own = {logger.name: logger.level for logger in loggers if logger.level and logger.name.startswith("bitnet")}
     return {"": logging.root.level, **own}

@@ -94,7 +94,8 @@ class Replica(Generic[M]):
         since = self.thread.stepping_since if remote is None else remote.waiting_since
         if since is None or not self.thread.alive:
             return self.thread.alive
-        limit = 0.0 if self.engine is None else getattr(self.engine.device, "timeout", 0.0)  # of BaseDevice
+        # of BaseDevice, or of its process
+        limit = 0.0 if self.engine is None else getattr(self.engine.device, "timeout", 0.0)
         return time.monotonic() - since < max(_HANGING, limit)
 
     @property

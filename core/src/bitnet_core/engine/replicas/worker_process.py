@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,10 @@ from bitnet_core.engine.thread import EngineThread
 
 _SNAPSHOT_SECONDS = 0.1
 """Pause between two snapshots of the figures while the engine works."""
+
+
+TIMEOUT_SECONDS = 5.0
+"""Pause between two messages that tell how long a step may take."""
 
 
 class OpenedModel(Protocol):
@@ -53,7 +58,7 @@ class EngineHost:
 
     It sends tuples: ("answer", number of the command, result), ("refused", number, error), ("outputs", list of Output,
     figures, seconds, Snapshot or None), ("failed", error of a step, error counts), ("scored", request, position,
-    logits), ("figures", figures), or ("log", logger, level, text).
+    logits), ("figures", figures), ("timeout", seconds), or ("log", logger, level, text).
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -120,6 +125,12 @@ class EngineHost:
             if number is not None:
                 self._channel.send(("answer", number, result))
 
+    def _tell_timeout(self, device: Device) -> None:
+        """Tell how long the waits of the present step may take, again and again: it depends on what is queued."""
+        while True:
+            time.sleep(TIMEOUT_SECONDS)
+            self._channel.send(("timeout", getattr(device, "timeout", 0.0)))
+
     def _load(self, number: int, open_device: OpenDevice, levels: Mapping[str, int]) -> OpenedModel:
         """Open the device, and then the model, in the thread that will use them."""
         _forward_logs(self._channel, levels)
@@ -130,6 +141,7 @@ class EngineHost:
             while kind == "free":
                 self._channel.send(("answer", number, device.free_memory()))
                 kind, number, *arguments = self._models.get()
+            Thread(target=self._tell_timeout, args=(device,), name="timeout", daemon=True).start()
             model: OpenedModel = arguments[0](device, summary)
             engine = model.engine
             loaded = (engine.figures(), Snapshot.of(engine), summary, engine.memory_plan(), engine.speculation.kind)
