@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("-n", "--tokens", type=int, default=200)
     parser.add_argument("--repeat", type=int, default=2)
     args = parser.parse_args()
-    args.model, args.synthetic = None, None
+    args.model = None
     devices = [f"simulated:{index}" for index in range(args.devices)]
     groups = [args.clients] * args.devices
     args.clients = [args.clients]
