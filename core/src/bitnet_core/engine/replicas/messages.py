@@ -90,14 +90,9 @@ class Progress(NamedTuple):
             setattr(request, name, value)
 
 
-class Output(NamedTuple):
-    """New tokens of a request. drawn, scores: see Sampler.go_on. progress: of its first and last output."""
-
-    number: int
-    tokens: tuple[int, ...]
-    drawn: int
-    scores: tuple[TokenScore, ...]
-    progress: Progress | None
+Output = tuple[int, tuple[int, ...], int, tuple[TokenScore, ...], Progress | None]
+"""The number of a request, its new tokens, `drawn` and scores for Sampler.go_on, and its progress if it begins or ends.
+A plain tuple: there is one for each request and step, and a class takes four times as long to pickle."""
 
 
 class Snapshot(NamedTuple):

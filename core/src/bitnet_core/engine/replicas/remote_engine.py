@@ -312,17 +312,18 @@ class RemoteEngine:
         return [made for output in outputs if (made := self._apply(output)) is not None]
 
     def _apply(self, output: Output) -> RequestOutput | None:
-        request = self._requests.get(output.number)
+        number, tokens, drawn, scores, progress = output
+        request = self._requests.get(number)
         if request is None:  # it was ended here meanwhile
             return None
-        request.tokens += output.tokens
-        request.sampler.go_on(output.drawn, output.scores)
-        if output.progress is not None:
-            output.progress.apply(request)
+        request.tokens += tokens
+        request.sampler.go_on(drawn, scores)
+        if progress is not None:
+            progress.apply(request)
             request.req_index = 0
             if request.finish_reason is not None:
                 self._forget(request)
-        return RequestOutput(request, output.tokens)
+        return RequestOutput(request, tokens)
 
     def _score(self, number: int, position: int, logits: Any) -> list[RequestOutput]:
         request = self._requests.get(number)

@@ -185,7 +185,7 @@ class EngineHost:
         if sampler.scores:
             scores = tuple(sampler.scores)
             sampler.scores.clear()
-        return Output(number, tokens, sampler.drawn, scores, progress)
+        return number, tokens, sampler.drawn, scores, progress
 
     def _scored(self, number: int, position: int, logits: npt.NDArray[np.float32]) -> None:
         self._channel.send(("scored", number, position, logits))
