@@ -46,7 +46,7 @@ class ProcessModel:
 
     @property
     def engine(self) -> Engine:
-        """The engine."""
+        """The engine of this process."""
         return self._model.engine
 
     def constraint(self, given: Constraint) -> Constraint:

@@ -1,8 +1,8 @@
 """The one queue of all devices: which replica has which request.
 
-A request is one object with its tokens, its sampler and its random numbers, and belongs to one replica's thread at a
-time. A device that fails loses its cache only: another device computes prompt and tokens again and goes on with the
-same text.
+A request is one object with its tokens, its sampler and the number of its random numbers, and belongs to one replica's
+thread at a time. A device that fails loses its cache only: another device computes prompt and tokens again and goes on
+with the same text.
 """
 
 from __future__ import annotations

@@ -265,7 +265,8 @@ class RemoteEngine:
         return []
 
     def resume(self, device: DeviceProcess) -> None:
-        """See Engine.resume."""
+        """See Engine.resume; a process that was not left ends."""
+        self.leave()
         self._use(device)
 
     def close(self) -> None:
