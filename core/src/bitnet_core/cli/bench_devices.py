@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices
-    from bitnet_core.engine.serving import ServingEngine
     from bitnet_core.measure.replicas import ReplicaResult
 
 
@@ -25,12 +24,13 @@ def bench_devices(
 ) -> None:
     """Measure one model on several devices, each in a process of its own, and print the sum and the parts."""
     from bitnet_core.api.replicas import load_replicas
+    from bitnet_core.engine.replicas.remote_engine import RemoteEngine
     from bitnet_core.measure.replicas import measure_replicas
 
     with ExitStack() as stack:
         with progress_bar("starting"):
             loaded = stack.enter_context(load_replicas(opener, several))
-        first: ServingEngine = loaded.engine
+        first = cast(RemoteEngine, loaded.engine)
         engines = [first]
         for name in several.names(loaded.device.info.request):
             engine = first.beside(several.open(name))

@@ -156,7 +156,7 @@ def without_speculation(engine: Engine) -> Iterator[None]:
 
 
 def measured_runs(
-    engine: ServingEngine,
+    engine: Engine,
     sequences: int,
     prompt_tokens: int,
     max_tokens: int,
@@ -177,7 +177,7 @@ def measured_runs(
     return runs[warm_ups:]
 
 
-def _run(engine: ServingEngine, prompts: list[list[int]], max_tokens: int) -> Run:
+def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> Run:
     requests = [engine.add_request(prompt, max_tokens=max_tokens) for prompt in prompts]
     started = time.perf_counter()
     prefill = decode = 0.0

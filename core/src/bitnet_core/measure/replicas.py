@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bitnet_core.engine.serving import ServingEngine
+from bitnet_core.engine.replicas.remote_engine import RemoteEngine
 from bitnet_core.measure.benchmark import Run, measured_runs, prompt_length
 from bitnet_core.progress import Progress
 
@@ -63,7 +63,7 @@ class ReplicaResult:
 
 def measure_replicas(
     model: str,
-    engines: Sequence[ServingEngine],
+    engines: Sequence[RemoteEngine],
     prompt_tokens: int | None,
     max_tokens: int,
     repeat: int,
@@ -77,8 +77,10 @@ def measure_replicas(
     """
     length = min(prompt_length(engine, prompt_tokens, max_tokens, sequences) for engine in engines)
     alone: list[Speeds] = []
-    for engine in engines:
-        runs = measured_runs(engine, sequences, length, max_tokens, repeat, progress)
+    for done, engine in enumerate(engines):
+        if progress:
+            progress("measuring each device alone", done, len(engines))
+        runs = engine.apply(measured_runs, sequences, length, max_tokens, repeat)
         alone.append(_speeds(runs, sequences, length, max_tokens))
     if progress:
         progress("measuring all devices together", 0, 1)
@@ -91,9 +93,7 @@ def measure_replicas(
     return ReplicaResult(model, length, max_tokens, sequences, repeat, tuple(devices))
 
 
-def _all(
-    engines: Sequence[ServingEngine], sequences: int, length: int, max_tokens: int, repeat: int
-) -> list[list[Run]]:
+def _all(engines: Sequence[RemoteEngine], sequences: int, length: int, max_tokens: int, repeat: int) -> list[list[Run]]:
     """Return the runs of every device; one that is done goes on until all are, so that none gets the machine alone."""
     runs: list[list[Run]] = [[] for _ in engines]
     errors: list[BaseException] = []
@@ -101,7 +101,7 @@ def _all(
     def work(at: int) -> None:
         try:
             while not errors and any(len(done) < repeat for done in runs):
-                runs[at] += measured_runs(engines[at], sequences, length, max_tokens, 1, warm_ups=0)
+                runs[at] += engines[at].apply(measured_runs, sequences, length, max_tokens, 1, None, 0)
         except BaseException as exc:  # noqa: BLE001 - raised again by the caller's thread
             errors.append(exc)
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from bitnet_hal.discovery.selection import BackendStartupSummary
 from bitnet_hal.kernels.catalogue import KV_BLOCK
@@ -16,7 +16,6 @@ from bitnet_core.engine.error_log import ErrorLog
 from bitnet_core.engine.replicas.device_process import DeviceProcess
 from bitnet_core.engine.replicas.messages import Output, Snapshot, outgoing
 from bitnet_core.engine.replicas.sent_prefixes import SentPrefixes
-from bitnet_core.engine.replicas.speed import DeviceSpeed
 from bitnet_core.engine.request.new_request import check_length, new_request
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
 from bitnet_core.engine.sampling.constraint import Constraint
@@ -25,6 +24,8 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.memory import DeviceMemoryPlan
+
+T = TypeVar("T")
 
 
 class ModelOpener(Protocol):
@@ -87,6 +88,7 @@ class RemoteEngine:
         self._inbox: deque[tuple[Any, ...]] = deque()
         self._interrupted = False
         self._requests: dict[int, Request] = {}
+        self._unsent: dict[int, Request] = {}
         self._aborted: deque[Request] = deque()
         self._use(device)
 
@@ -141,10 +143,10 @@ class RemoteEngine:
         """See Engine.beside."""
         return RemoteEngine(self.source, device, self._opener.alone())
 
-    def measured_speed(self) -> DeviceSpeed:
-        """Measure the speed of prompts and steps."""
-        speed: DeviceSpeed = self.device.call("measure")
-        return speed
+    def apply(self, function: Callable[..., T], *arguments: object) -> T:
+        """Return function(engine, *arguments), run in the process between two steps; all of it must be picklable."""
+        result: T = self.device.call("apply", function, *arguments)
+        return result
 
     def set_pace(self, seconds: float) -> None:
         """See Engine.set_pace."""
@@ -190,13 +192,12 @@ class RemoteEngine:
         return request
 
     def queue_request(self, request: Request) -> None:
-        """See Engine.queue_request."""
+        """See Engine.queue_request; the next step sends it."""
         check_length(request.tokens, self.max_model_len)
         with self._changed:
             self._requests[request.id] = request
+            self._unsent[request.id] = request
             self.waiting_since = self.waiting_since or time.monotonic()
-        self._sent_prefixes.add(request)
-        self.device.tell("add", outgoing(request))
 
     def cached_prefix(self, request: Request) -> int:
         """Return how many tokens of a request are probably in the prefix cache: those that were sent before, and that
@@ -206,7 +207,8 @@ class RemoteEngine:
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """See Engine.finish_request."""
         request.finish_reason = request.finish_reason or reason
-        if self._forget(request):
+        unsent = self._unsent.pop(request.id, None) is not None
+        if self._forget(request) and not unsent:
             self.device.tell("finish", request.id)
 
     def abort_request(self, request: Request) -> None:
@@ -231,6 +233,7 @@ class RemoteEngine:
         """
         while self._aborted:
             self.finish_request(self._aborted.popleft())
+        self._send()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._inbox or self._interrupted or not self._requests)
@@ -240,6 +243,16 @@ class RemoteEngine:
                 message = self._inbox.popleft()
             if outputs := self._take(*message):
                 return outputs
+
+    def _send(self) -> None:
+        """Send the new requests, all at once, so that their prompts can be computed together."""
+        if not self._unsent:
+            return
+        requests = list(self._unsent.values())
+        self._unsent.clear()
+        for request in requests:
+            self._sent_prefixes.add(request)
+        self.device.tell("add", list(map(outgoing, requests)))
 
     def interrupt(self) -> None:
         """Let `step` return early, from any thread."""
@@ -258,6 +271,7 @@ class RemoteEngine:
             for request in self._requests.values():
                 request.req_index = -1
             self._requests.clear()
+            self._unsent.clear()
             self._inbox.clear()
             self.waiting_since = None
         self._figures = dict.fromkeys(GAUGES, 0)

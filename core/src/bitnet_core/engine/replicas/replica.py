@@ -148,7 +148,7 @@ class Replica(Generic[M]):
     def measure(self, engine: ServingEngine) -> None:
         """Measure the speed of the device; runs in the thread."""
         remote = _remote(engine)
-        self._meter.start(engine, measured_speed(engine) if remote is None else remote.measured_speed())
+        self._meter.start(engine, measured_speed(engine) if remote is None else remote.apply(measured_speed))
 
     def learn(self, engine: ServingEngine, outputs: list[RequestOutput]) -> None:
         """Learn from the duration of the last step, which gave these outputs."""
