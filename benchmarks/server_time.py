@@ -1,6 +1,7 @@
 """Measure the processor time that `bitnet serve` takes for a token in the server's own process, without a GPU.
 
     python benchmarks/server_time.py --devices 2 --clients 32 --step-ms 4
+    python benchmarks/server_time.py --without-http    # the queue and detokenizing alone, greedy and sampled
 
 Its devices sleep instead of computing, so that what is left is the host's work: scheduling, sampling, detokenizing,
 HTTP. With several devices each has a process, whose time is printed beside. The clients run in a process of their own.
@@ -10,12 +11,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 import psutil
+from bitnet_core.api import Model
+from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices, load_replicas
+from bitnet_core.engine.output import OutputProcessor, StopFilter
+from bitnet_core.engine.replicas.replica_set import ReplicaSet
+from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.schedule.results import RequestOutput
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.loading import LoadOptions
+from bitnet_core.tokenizer import StreamDecoder
+from bitnet_hal.discovery.request import parse_requests
 from replicas import measure, props, wait_for_devices
 from server import served, words_for
 
@@ -73,7 +86,7 @@ def bitnet_backend():
 
 
 def install(folder: Path, step_ms: float) -> None:
-    """Let the programs that this one starts find the plugin."""
+    """Let this program and those that it starts find the plugin."""
     (folder / "bitnet_simulated.py").write_text(PLUGIN)
     entry = folder / "bitnet_simulated-1.dist-info"
     entry.mkdir()
@@ -81,7 +94,41 @@ def install(folder: Path, step_ms: float) -> None:
     (entry / "entry_points.txt").write_text("[bitnet.backends]\nsimulated = bitnet_simulated\n")
     paths = [os.environ.get("PYTHONPATH", ""), str(folder)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    sys.path.append(str(folder))
     os.environ["SIMULATED_STEP"] = str(step_ms / 1e3)
+
+
+def without_http(args: argparse.Namespace, devices: list[str]) -> None:
+    """Queue requests in this process, and make text of their tokens."""
+    opener = ReplicaOpener(None, LoadOptions(), EngineOptions(stream_interval=0.02))
+    outputs: dict[Request, OutputProcessor] = {}
+
+    def deliver(engine: object, steps: list[RequestOutput]) -> None:
+        for step in steps:
+            outputs[step.request].advance_all()
+
+    several = SeveralDevices(parse_requests(",".join(devices)))
+    made: ReplicaSet[Model] = ReplicaSet(lambda: load_replicas(opener, several), deliver)
+    made.start()
+    while not all(one.state == "ready" for one in made.devices()):
+        time.sleep(0.01)
+    model = made.model
+    assert model is not None
+    for name, sampling in (("greedy", {"temperature": 0}), ("sampled, top_k 40", {"temperature": 0.8, "top_k": 40})):
+        params = model.defaults.params(**sampling)
+        for run in range(args.repeat + 1):
+            for at in range(sum(args.clients) * args.devices):
+                request = model.engine.new_request([at + 1, 2, 3, run], params, max_tokens=args.tokens)
+                outputs[request] = OutputProcessor(request, StreamDecoder(model.tokenizer), StopFilter([]))
+            began = time.process_time()
+            made.submit(outputs)
+            while not all(request.finish_reason for request in outputs):
+                time.sleep(0.005)
+            tokens = sum(request.generated_tokens for request in outputs)
+            if run:
+                print(f"{name}: {(time.process_time() - began) / tokens * 1e6:.1f} us a token", flush=True)
+            outputs.clear()
+    made.close()
 
 
 def seconds(process: psutil.Process) -> float:
@@ -96,6 +143,7 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=4, help="duration of a step")
     parser.add_argument("-n", "--tokens", type=int, default=200)
     parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--without-http", action="store_true", help="no server and no clients")
     args = parser.parse_args()
     args.model = None
     devices = [f"simulated:{index}" for index in range(args.devices)]
@@ -104,6 +152,9 @@ def main() -> None:
     context = get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         install(Path(folder), args.step_ms)
+        if args.without_http:
+            without_http(args, devices)
+            return
         with served(args, [",".join(devices)]) as ((url,), (pid,)), ProcessPoolExecutor(len(groups), context) as pool:
             wait_for_devices(url)
             server = psutil.Process(pid)
