@@ -32,6 +32,8 @@ from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.request import parse_requests
 from bitnet_hal.errors import DeviceLostError, DeviceNotFoundError, OutOfMemoryError
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+
 TOKENS = 40
 DOG = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": {"dog": {"type": "string"}}}}}
 SAMPLING: list[dict[str, Any]] = [
@@ -204,6 +206,8 @@ def test_cancelled_requests_leave_the_process(pair: Running) -> None:
     pair.cancel(requests)
     until(lambda: not pair.requests())
     until(lambda: pair.figures()["running"] + pair.figures()["waiting"] == 0)
+    engines: list[Any] = list(pair.engines)
+    assert [engine.waiting_since for engine in engines] == [None, None]  # nothing to be late with
     assert {request.finish_reason for request in requests} == {"cancelled"}
 
 

@@ -297,7 +297,7 @@ class RemoteEngine:
             if device is not self.device:
                 return
             self._inbox.append(message or self._end(device))
-            self.waiting_since = time.monotonic()
+            self.waiting_since = time.monotonic() if self._requests else None
             self._changed.notify()
         if message is None:
             self.lost()
