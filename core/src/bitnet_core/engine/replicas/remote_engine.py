@@ -11,10 +11,10 @@ from typing import Any, Protocol, Self, TypeVar
 from bitnet_hal.discovery.selection import BackendStartupSummary
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 
-from bitnet_core.engine.counters import GAUGES, zeros
-from bitnet_core.engine.error_log import ErrorLog
+from bitnet_core.engine.counters import GAUGES
 from bitnet_core.engine.replicas.device_process import DeviceProcess
 from bitnet_core.engine.replicas.messages import Output, Snapshot, outgoing
+from bitnet_core.engine.replicas.remote_totals import RemoteTotals
 from bitnet_core.engine.replicas.sent_prefixes import SentPrefixes
 from bitnet_core.engine.request.new_request import check_length, new_request
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
@@ -36,24 +36,6 @@ class ModelOpener(Protocol):
 
     def alone(self) -> Self:
         """Return the opener of the same model without its draft model."""
-
-
-class RemoteTotals:
-    """The counters, seconds and errors of the engine, on all devices that it had; the errors are only counted."""
-
-    def __init__(self) -> None:
-        self.counts = zeros()
-        self.seconds = {"prefill": 0.0, "decode": 0.0}
-        self.errors = ErrorLog()
-        self.launches: dict[str, Counter[str]] = {}
-
-    def copy(self) -> RemoteTotals:
-        """Return the present counters, seconds and launches."""
-        other = RemoteTotals()
-        other.counts = dict(self.counts)
-        other.seconds = dict(self.seconds)
-        other.launches = dict(self.launches)
-        return other
 
 
 class RemoteSpeculation:
@@ -95,8 +77,7 @@ class RemoteEngine:
     def _use(self, device: DeviceProcess) -> None:
         """Open the model on a device; closes the device if that fails."""
         self.device = device
-        self._before = self.scheduler.copy()
-        self._errors: Counter[str] = Counter()
+        self.scheduler.begin()
         try:
             self._figures, self._snapshot, self.summary, self._plan, kind = self._opened(device)
         except BaseException:
@@ -296,32 +277,26 @@ class RemoteEngine:
         with self._changed:
             if device is not self.device:
                 return
-            self._inbox.append(message or self._end(device))
+            if message is not None:
+                self._inbox.append(message)
+            elif device.ended is not None:
+                self._inbox.append(("failed", device.ended, self.scheduler.lost(device.ended)))
             self.waiting_since = time.monotonic() if self._requests else None
             self._changed.notify()
         if message is None:
             self.lost()
-
-    def _end(self, device: DeviceProcess) -> tuple[Any, ...]:
-        """Return the message of a process that has ended."""
-        kind = type(device.ended).__name__
-        return "failed", device.ended, self._errors + Counter([kind])
 
     # In the thread of `step`.
 
     def _take(self, kind: str, *rest: Any) -> list[RequestOutput]:
         if kind == "failed":
             error, counts = rest
-            self._count_errors(counts)
+            self.scheduler.update_errors(counts)
             raise error
         if kind == "scored":
             return self._score(*rest)
         outputs, self._figures, seconds, snapshot = rest
-        own, before = self.scheduler, self._before
-        for name, count in before.counts.items():
-            own.counts[name] = count + int(self._figures[name])
-        for name, duration in seconds.items():
-            own.seconds[name] = before.seconds[name] + duration
+        self.scheduler.update(self._figures, seconds)
         if snapshot is not None:
             self._show(snapshot)
         return [made for output in outputs if (made := self._apply(output)) is not None]
@@ -352,16 +327,9 @@ class RemoteEngine:
 
     def _show(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._count_errors(snapshot.errors)
-        launches = dict(self._before.launches)
-        for request, counts in snapshot.launches.items():
-            name = self.device.info.request if request == self.device.own_request else request
-            launches[name] = launches.get(name, Counter()) + counts
-        self.scheduler.launches = launches
-
-    def _count_errors(self, counts: Counter[str]) -> None:
-        self.scheduler.errors.counts += counts - self._errors
-        self._errors = counts
+        self.scheduler.update_errors(snapshot.errors)
+        names = {self.device.own_request: self.device.info.request}
+        self.scheduler.update_launches({names.get(one, one): counts for one, counts in snapshot.launches.items()})
 
     def _forget(self, request: Request) -> bool:
         """Return True if the process has the request."""

@@ -41,7 +41,7 @@ R = TypeVar("R", bound=HasReplicas)
 class ReplicaSet(Generic[R]):
     """The replicas of a model behind one queue: requests go to the device where they end soonest.
 
-    load: opens the model on the first device, in that replica's thread; its `others` share the opened file. deliver:
+    load: opens the model on the first device, in that replica's thread; its `others` have the same one. deliver:
     gets the outputs of steps.
     """
 
@@ -200,7 +200,7 @@ class ReplicaSet(Generic[R]):
         self._arrivals.start()
 
     def _add(self, name: str, open_device: Callable[[], DescribedDevice], returns: int = 0) -> None:
-        """Start a replica on a further device, which shares the file of the first one."""
+        """Start a replica on a further device, with the model of the first one."""
         replica: Replica[EngineOwner] = Replica(
             name, lambda: self._placed(replica, open_device), self._outputs, self._failed
         )
@@ -295,7 +295,7 @@ class ReplicaSet(Generic[R]):
         return True
 
     def _set_pace(self) -> None:
-        """Let each of n devices hand over its tokens every n intervals: one thread at a time runs Python, and an output
+        """Let each of n devices hand over its tokens every n intervals: one process sends those of all, and an output
         takes about as long whether it has few tokens or many."""
         replicas = self.replicas
         for replica in replicas:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -196,7 +197,7 @@ class EngineHost:
     def _failed(self, error: Exception) -> bool:
         """Let the server decide on the requests of a device that failed."""
         thread = self._thread
-        counts = {} if thread is None or thread.model is None else thread.model.engine.scheduler.errors.counts
+        counts = Counter() if thread is None or thread.model is None else thread.model.engine.scheduler.errors.counts
         self._channel.send(("failed", sendable(error), counts))
         return True
 
