@@ -97,8 +97,7 @@ def bench(
     if several := several_devices(model.device):
         if profile or wanted.acceptance:
             raise UsageError("--profile and --acceptance measure one device")
-        loading = replace(loading, draft_model=None, draft_device=None)  # its gain depends on the text
-        opener = replicas(model, loading, replace(engine, speculate="off"), synthetic)
+        opener = replicas(model, loading, engine, synthetic)
         sizes = (wanted.prompt_tokens, wanted.max_tokens, wanted.repeat, wanted.sequences)
         bench_devices(several, opener, *sizes, as_json=as_json)
         return
