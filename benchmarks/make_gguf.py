@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bitnet_core.formats.convert.gguf import write_gguf
+from bitnet_core.formats.convert.target import ENCODINGS
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
@@ -89,8 +91,16 @@ def texts(folder: Path) -> Iterator[str]:
 
 
 def write(source: SyntheticSource, path: Path) -> None:
-    """Write the file with one tensor in memory at a time."""
+    """Write the file with one tensor in memory at a time.
+
+    I2_S holds BitNet's shapes; those with a scale for each group of columns are written as PQ2_0, as their publisher's.
+    """
     config = source.config
+    if config.delta or config.experts:
+        raise SystemExit(f"{config.name} is not a shape that can be written here")
+    if config.activation_group_size:
+        write_gguf(source, path, ENCODINGS["pq2_0"], lambda weights: None)
+        return
     norms = ["attn_norm", "ffn_norm", "attn_sub_norm", "ffn_sub_norm"]
     blocks = [f"blk.{layer}." for layer in range(config.n_layers)]
     vectors = ["output_norm", *(block + norm for block in blocks for norm in norms)]

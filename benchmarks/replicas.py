@@ -1,7 +1,7 @@
 """Measure one `bitnet serve` on several devices against the same server on each of them alone.
 
     python benchmarks/replicas.py -d numpy cpu --clients 4                              # the shipped model
-    python benchmarks/replicas.py --synthetic 8b -d cuda:0 cuda:1 --clients 64          # two GPUs
+    python benchmarks/replicas.py --synthetic bonsai-8b -d cuda:0 cuda:1 --clients 64   # two GPUs
     python benchmarks/replicas.py --synthetic 2b4t -d cuda vulkan cpu --clients 64 8 1  # one GPU by two APIs, and CPU
 
 Each device alone has its number of streaming clients (one number counts for all), all devices together the sum. Every
@@ -14,19 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 import time
 import urllib.request
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
-from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.server import measure_server
-from make_gguf import write
 from server import served, words_for
 
 _prompts = count()
@@ -90,12 +86,10 @@ def main() -> None:
     clients = args.clients * len(args.device) if len(args.clients) == 1 else args.clients
     if len(clients) != len(args.device):
         parser.error("--clients takes one number, or one for each device")
-    with tempfile.TemporaryDirectory() as folder:
-        if args.synthetic:
-            args.model = str(Path(folder) / "model.gguf")
-            write(SyntheticSource(args.synthetic), Path(args.model))
-        alone = [rate(args, device, [number]) for device, number in zip(args.device, clients, strict=True)]
-        together = rate(args, ",".join(args.device), clients)
+    if args.synthetic:
+        args.model = f"synthetic:{args.synthetic}"
+    alone = [rate(args, device, [number]) for device, number in zip(args.device, clients, strict=True)]
+    together = rate(args, ",".join(args.device), clients)
     print(
         f"{together / alone[0]:.2f} times {args.device[0]}, {together / sum(alone):.0%} of the sum of the devices alone"
     )

@@ -20,7 +20,6 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -29,15 +28,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
-from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.server import measure_server, prompt_of
-from make_gguf import write
 
 _prompts = count()
 
@@ -53,8 +49,7 @@ class Direct:
 
 
 def model_options(args: argparse.Namespace, device: str) -> list[str]:
-    layout = ["--layout", "A"] if args.synthetic else []  # random weights give no evidence of the layout
-    return [*(["-m", args.model] if args.model else []), *layout, "-d", device]
+    return [*(["-m", args.model] if args.model else []), "-d", device]
 
 
 def direct(args: argparse.Namespace, sequences: int) -> Direct:
@@ -190,24 +185,22 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--soak", type=float, default=0, help="seconds of clients that disconnect at random")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        if args.synthetic:
-            args.model = str(Path(folder) / "model.gguf")
-            write(SyntheticSource(args.synthetic), Path(args.model))
-        if args.soak:
-            with served(args, args.device[:1]) as (urls, processes):
-                asyncio.run(soak(urls[0], psutil.Process(processes[0]), args))
-            return
-        with served(args, args.device[:1]) as (urls, _):
-            one = {clients: level(args, urls, clients) for clients in args.clients}
-        for clients, (rate, document) in one.items():
-            compare(args, clients, rate, document)
-        if len(args.device) > 1:
-            with served(args, args.device) as (urls, _):
-                for clients in args.clients:
-                    rate, _ = level(args, urls, clients)
-                    share = rate / one[clients][0]
-                    print(f"{len(urls)} devices, {clients} clients each: {rate:.1f} tokens/s, {share:.2f} times one")
+    if args.synthetic:
+        args.model = f"synthetic:{args.synthetic}"
+    if args.soak:
+        with served(args, args.device[:1]) as (urls, processes):
+            asyncio.run(soak(urls[0], psutil.Process(processes[0]), args))
+        return
+    with served(args, args.device[:1]) as (urls, _):
+        one = {clients: level(args, urls, clients) for clients in args.clients}
+    for clients, (rate, document) in one.items():
+        compare(args, clients, rate, document)
+    if len(args.device) > 1:
+        with served(args, args.device) as (urls, _):
+            for clients in args.clients:
+                rate, _ = level(args, urls, clients)
+                share = rate / one[clients][0]
+                print(f"{len(urls)} devices, {clients} clients each: {rate:.1f} tokens/s, {share:.2f} times one")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import sys
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from typing import Any
 
 import bitnet_core
 import pytest
+from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.schema_keywords import relaxed
-from bitnet_core.structured import MAX_GRAMMAR, grammar_of, json_grammar
+from bitnet_core.structured import MAX_GRAMMAR, Grammar, UncompiledConstraint, compiled, grammar_of, json_grammar
 from bitnet_hal.errors import UsageError
 
 SCHEMA: dict[str, Any] = {
@@ -261,3 +263,18 @@ def test_grammars_that_would_overflow_the_stack_or_take_minutes_are_refused(
     """The chains ended the process; the repetitions held a thread for more than 20 s."""
     with pytest.raises(UsageError, match=words):
         model.generate("x", max_tokens=1, response_format=response_format)
+
+
+def test_a_constraint_in_another_process_begins_anew(model: bitnet_core.Model) -> None:
+    """It travels as its grammar, also inside the limit on a model's reasoning."""
+    digits = Grammar("regex", "[0-9]{3}")
+    inner = model.grammars.constraint(digits)
+    first = inner.mask().copy()
+    limit = ReasoningLimit(Reasoning(1, 2, [5]), 3, [2], model.config.vocab, model.grammars.constraint(digits))
+    inner.accept(model.tokenizer.encode("1", add_bos=False)[-1])
+    for constraint in (inner, limit):
+        sent = pickle.loads(pickle.dumps(constraint))  # noqa: S301 - our own
+        again = compiled(sent, model.grammars.constraint)
+        assert not isinstance(again, UncompiledConstraint)
+        mask = again.mask() if constraint is inner else again.inner.mask()  # type: ignore[attr-defined]  # of the limit
+        assert (mask == first).all()

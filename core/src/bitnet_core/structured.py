@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -14,7 +14,8 @@ import numpy as np
 from bitnet_hal.errors import UsageError, short
 
 from bitnet_core import gbnf, json_limits
-from bitnet_core.engine.sampling.constraint import Mask
+from bitnet_core.engine.request.reasoning import ReasoningLimit
+from bitnet_core.engine.sampling.constraint import Constraint, Mask
 from bitnet_core.grammar_limits import lark_fault, references_fault, regex_fault
 from bitnet_core.schema_keywords import costly, without_leap_seconds, without_noops
 from bitnet_core.schemas import closed
@@ -144,7 +145,7 @@ class Grammars:
             self._made[grammar] = matcher
             if len(self._made) > _KEPT:
                 self._made.popitem(last=False)
-        return MatcherConstraint(matcher.deep_copy())
+        return MatcherConstraint(matcher.deep_copy(), grammar)
 
     def _checked(self, grammar: Grammar) -> llguidance.LLMatcher:
         """Compile a grammar and compute its first masks; a refusal is kept, so that it costs nothing when repeated."""
@@ -191,10 +192,15 @@ class Grammars:
 
 
 class MatcherConstraint:
-    """A constraint of one request, by a matcher of llguidance (see engine.sampling.constraint.Constraint)."""
+    """A constraint of one request, by a matcher of llguidance (see engine.sampling.constraint.Constraint). Pickled, it
+    is an UncompiledConstraint: its state is lost."""
 
-    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+    def __init__(self, matcher: llguidance.LLMatcher, grammar: Grammar) -> None:
         self._matcher = matcher
+        self._grammar = grammar
+
+    def __reduce__(self) -> tuple[type[UncompiledConstraint], tuple[Grammar]]:
+        return UncompiledConstraint, (self._grammar,)
 
     def mask(self) -> Mask:
         """Return i32[ceil(V / 32)], the tokens that the grammar allows next."""
@@ -210,11 +216,27 @@ class MatcherConstraint:
 
     def copy(self) -> MatcherConstraint:
         """Return an independent constraint in the same state."""
-        return MatcherConstraint(self._matcher.deep_copy())
+        return MatcherConstraint(self._matcher.deep_copy(), self._grammar)
 
     def _check(self) -> None:
         if self._matcher.is_error():
             raise UsageError(f"the grammar cannot continue: {self._matcher.get_error().strip()[:500]}")
+
+
+class UncompiledConstraint:
+    """The grammar of a constraint of another process, which `compiled` makes a constraint again."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self.grammar = grammar
+
+
+def compiled(constraint: Constraint | UncompiledConstraint, grammars: Callable[[Grammar], Constraint]) -> Constraint:
+    """Return a constraint of another process in its first state. grammars: compiles a grammar."""
+    if isinstance(constraint, UncompiledConstraint):
+        return grammars(constraint.grammar)
+    if isinstance(constraint, ReasoningLimit) and constraint.inner is not None:
+        constraint.inner = compiled(constraint.inner, grammars)
+    return constraint
 
 
 class _Words:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bitnet_core.api.replicas import SeveralDevices
-from bitnet_core.engine.engine import Engine
+from bitnet_core.api import Model, load
+from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices, load_replicas
 from bitnet_core.engine.replicas import arrivals
 from bitnet_core.engine.replicas import replica as replica_module
 from bitnet_core.engine.replicas.replica_set import ReplicaSet
+from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.loading import LoadOptions
 from bitnet_hal.discovery.request import DeviceRequest, parse_requests
-from bitnet_hal.discovery.selection import devices, open_device
+from bitnet_hal.discovery.selection import devices
 from bitnet_hal.errors import DeviceNotFoundError
 
 CARDS = """
@@ -86,16 +88,6 @@ def test_a_card_is_known_by_its_place(plugged: Callable[..., None]) -> None:
     assert {name: info.physical_id for name, info in found.items()} == {"vulkan:2": C}
 
 
-class Loaded:
-    """A model with further devices."""
-
-    def __init__(self, engine: Engine, others: SeveralDevices) -> None:
-        self.engine, self.others = engine, others
-
-    def close(self) -> None:
-        self.engine.close()
-
-
 def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -104,18 +96,14 @@ def until(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def test_a_card_is_pulled_out_in_mid_text_and_put_back(
-    plugged: Callable[..., None], tiny: Any, make_engine: Any, run_all: Any, monkeypatch: pytest.MonkeyPatch
+    plugged: Callable[..., None], run_all: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrivals, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(replica_module, "RETURN_SECONDS", 0.0)
     options = EngineOptions(stream_interval=1e-9, max_sequences=4)
     several = SeveralDevices(parse_requests("vulkan:0,vulkan:1"))
-
-    def load() -> Loaded:
-        device, _ = open_device(several.first(), fallback=False)
-        return Loaded(Engine(tiny.TinySource(tiny.CONFIGS["silu"], 0), device, options), several)
-
-    made: ReplicaSet[Loaded] = ReplicaSet(load, lambda engine, outputs: None)
+    opener = ReplicaOpener(SyntheticSource("tiny"), LoadOptions(), options)
+    made: ReplicaSet[Model] = ReplicaSet(lambda: load_replicas(opener, several), lambda engine, outputs: None)
     made.start()
     try:
         until(lambda: [one.state for one in made.devices()] == ["ready", "ready"])
@@ -133,8 +121,8 @@ def test_a_card_is_pulled_out_in_mid_text_and_put_back(
         assert made.devices()[0].device == "vulkan:0"
     finally:
         made.close(10)
-    alone = make_engine("silu")
-    expected = [alone.add_request([at, 2, 3], max_tokens=200) for at in range(6)]
-    run_all(alone)
+    with load(SyntheticSource("tiny"), "numpy") as alone:
+        expected = [alone.engine.add_request([at, 2, 3], max_tokens=200) for at in range(6)]
+        run_all(alone.engine)
     assert [request.generated for request in requests] == [request.generated for request in expected]
     assert {request.finish_reason for request in requests} == {"length"}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bitnet_hal.kernels.types import Grid
 
@@ -69,6 +69,11 @@ class DeviceInfo:
     def request(self) -> str:
         """The device request for exactly this device, such as "opencl:1"."""
         return f"{self.backend}:{self.index}"
+
+    def __reduce__(self) -> tuple[Callable[..., DeviceInfo], tuple[Any, ...]]:
+        values = (getattr(self, entry.name) for entry in fields(self))
+        # a read-only mapping cannot be pickled
+        return DeviceInfo, tuple(dict(value) if isinstance(value, Mapping) else value for value in values)
 
     def invariant_rows(self, kernels: Iterable[str]) -> int:
         """Return the largest number of rows of a launch for which all these kernels are batch-invariant.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from dataclasses import replace
 
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.discovery import listing
 from bitnet_hal.discovery.known import AMD, backends_here, install_hint
+from bitnet_hal.discovery.opening import Opening
 from bitnet_hal.discovery.order import ranked
 from bitnet_hal.discovery.quarantine import Stage
 from bitnet_hal.discovery.registry import registry
@@ -385,3 +387,13 @@ def test_a_failure_to_open_has_a_hint(install_plugin) -> None:
     with pytest.raises(BackendUnavailableError) as caught:
         open_device("vendor")
     assert "bitnet doctor" in caught.value.hint
+
+
+def test_a_device_that_is_open_and_a_description_travel() -> None:
+    """To code that waits for an Opening, and to another process."""
+    device, summary = open_device("numpy")
+    with Opening.done(device, summary) as opening:
+        assert opening.result() == (device, summary)
+    info = replace(device.info, extra={"cores": 4}, batch_invariant_rows={"argmax": 8})
+    assert pickle.loads(pickle.dumps(info)) == info  # noqa: S301 - our own
+    device.close()

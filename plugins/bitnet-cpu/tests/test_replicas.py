@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
 import bitnet_core
 import pytest
-from bitnet_core.api.replicas import SeveralDevices
+from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices, load_replicas
 from bitnet_core.engine.replicas.replica_set import ReplicaSet
 from bitnet_core.engine.replicas.speed import DeviceSpeed
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.loading import LoadOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.request import parse_requests
-from bitnet_hal.errors import DeviceLostError
 
 PROMPTS = ["Once upon a time", "The little dog", "There was a", "One day"]
-TOKENS = 16
+TOKENS = 30
 SEEDED = SamplingParams(temperature=0.8, top_k=20, seed=7)
 
 
@@ -58,26 +61,18 @@ def test_texts_do_not_depend_on_the_device(other: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(DeviceSpeed, "prompt_seconds", lambda _, tokens: 0.0)
     several = SeveralDevices(parse_requests(f"cpu:0,{other}:0"))
 
-    def load() -> bitnet_core.Model:
-        model = bitnet_core.load(None, several.first(), stream_interval=1e-6)
-        model.others = several
-        return model
+    opener = ReplicaOpener(None, LoadOptions(), EngineOptions(stream_interval=1e-6))
 
-    made: ReplicaSet[bitnet_core.Model] = ReplicaSet(load, lambda engine, outputs: None)
+    def pull_out(engine: Any, outputs: list[Any]) -> None:
+        """End the CPU's process after its first tokens."""
+        if engine.device.info.backend == "cpu" and any(len(output.tokens) for output in outputs):
+            os.kill(engine.device.pid, signal.SIGKILL)
+
+    made: ReplicaSet[bitnet_core.Model] = ReplicaSet(lambda: load_replicas(opener, several), pull_out)
     made.start()
     try:
         until(lambda: [one.state for one in made.devices()] == ["ready", "ready"])
         assert made.model is not None
-        device: Any = made.model.engine.device
-        left = iter(range(5))
-        replay = device.replay
-
-        def lose(recording: Any) -> None:
-            if next(left, None) is None:
-                raise DeviceLostError("pulled out", backend="cpu")
-            replay(recording)
-
-        device.replay = lose
         requests = requests_of(made.model)
         made.submit(requests)
         until(lambda: all(request.finish_reason for request in requests))

@@ -73,7 +73,8 @@ def test_a_menu_where_there_are_several_models(chat: Any) -> None:
     small = {"id": "small", "status": {"value": "loaded"}, "meta": {"n_ctx": 512}}
     large = {"id": "large", "status": {"value": "unloaded"}}
     page.route("**/v1/models", lambda route: route.fulfill(json={"object": "list", "data": [small, large]}))
-    page.route("**/props?model=large", lambda route: route.fulfill(json={"model": "large", "state": "unloaded"}))
+    props = {"small": {"state": "loaded", "n_ctx": 512}, "large": {"state": "unloaded"}}
+    page.route("**/props?model=*", lambda route: route.fulfill(json=props[route.request.url.partition("=")[2]]))
     page.reload()
     expect(page.get_by_label("Model", exact=True)).to_have_text(re.compile(r"small\s*large \(unloaded\)"))
     chat.canned("yes")
@@ -82,7 +83,7 @@ def test_a_menu_where_there_are_several_models(chat: Any) -> None:
     page.get_by_label("Model", exact=True).select_option("large")
     expect(page.locator("#model")).to_have_text("loads with the first message")
     large |= {"status": {"value": "loaded"}, "meta": {"n_ctx": 4096}}
-    page.unroute("**/props?model=large")
+    props["large"] = {"state": "loaded", "n_ctx": 4096}
     chat.canned("yes", usage={"total_tokens": 100, "completion_tokens": 3})
     chat.say("On")
     chat.answered(2)

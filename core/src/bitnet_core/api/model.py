@@ -37,6 +37,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.output import Generation, GenerationStream, OutputProcessor, StopFilter
 from bitnet_core.engine.perplexity import perplexity
 from bitnet_core.engine.replicas.arrivals import OtherDevices
+from bitnet_core.engine.replicas.remote_engine import RemoteEngine
 from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.engine.sampling.constraint import Constraint, Mask
 from bitnet_core.engine.sampling.defaults import sampling_defaults
@@ -63,31 +64,34 @@ class Model:
         self,
         source: ModelSource,
         tokenizer: Tokenizer | Future[Tokenizer],
-        device: Device,
+        device: Device | RemoteEngine,
         summary: BackendStartupSummary,
         options: EngineOptions,
         progress: Progress | None = None,
         draft_model: Callable[[], Drafter] | None = None,
         before: Sequence[tuple[Device, int]] = (),
     ) -> None:
-        """before: further devices, with the number of layers that each computes before those of `device`."""
+        """device: a device, or the engine of another process, which serves requests and can do nothing else. before:
+        further devices, with the number of layers that each computes before those of `device`."""
         self.source = source
         self.summary = summary
         self.config = options.config_of(source.config)
         self.defaults = sampling_defaults(source)
         self._template: ChatTemplate | None = None
         self._grammars: Grammars | None = None
-        reopen = None if before else self._reopen
-        self._engine = Engine(
-            source,
-            device,
-            options,
-            before=before,
-            reopen=reopen,
-            helper=partial(_open_cpu, device),
-            progress=progress,
-            draft_model=draft_model,
-        )
+        if isinstance(device, RemoteEngine):
+            self._engine = cast(Engine, device)
+        else:
+            self._engine = Engine(
+                source,
+                device,
+                options,
+                before=before,
+                reopen=None if before else self._reopen,
+                helper=partial(_open_cpu, device),
+                progress=progress,
+                draft_model=draft_model,
+            )
         self.tokenizer = tokenizer.result() if isinstance(tokenizer, Future) else tokenizer
         self.others: OtherDevices | None = None  # devices that serve this model too, for a ReplicaSet
         self._closed = False

@@ -1,14 +1,115 @@
-"""The devices of one model beside the first: what "-d cuda:0,cuda:1,cpu" and "-d all" mean."""
+"""One model on several devices, each in a process of its own: what "-d cuda:0,cuda:1,cpu" and "-d all" mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Self
 
 from bitnet_hal.device import Device, DeviceInfo
+from bitnet_hal.discovery.opening import Opening
 from bitnet_hal.discovery.presence import present, watchable
 from bitnet_hal.discovery.request import ALL, DeviceRequest, parse_request
-from bitnet_hal.discovery.selection import devices, every_device, every_of, open_device, open_listed
+from bitnet_hal.discovery.selection import (
+    BackendStartupSummary,
+    devices,
+    every_device,
+    every_of,
+    open_device,
+    open_listed,
+)
+from bitnet_hal.environment import strict_mode
+from bitnet_hal.errors import DeviceNotFoundError
+
+from bitnet_core.api.loading import load, open_source
+from bitnet_core.api.model import Model
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.replicas.device_process import DeviceProcess
+from bitnet_core.engine.replicas.remote_engine import RemoteEngine
+from bitnet_core.engine.sampling.constraint import Constraint
+from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.fields import arguments_of
+from bitnet_core.options.loading import LoadOptions
+from bitnet_core.structured import compiled
+from bitnet_core.tokenizer import load_tokenizer
+
+
+class ProcessModel:
+    """A model in the process of its device (see worker_process.OpenedModel)."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of this process."""
+        return self._model.engine
+
+    def constraint(self, given: Constraint) -> Constraint:
+        """Compile the grammar of a constraint."""
+        return compiled(given, lambda grammar: self._model.grammars.constraint(grammar))
+
+    def close(self) -> None:
+        """Close model and device."""
+        self._model.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOpener:
+    """Opens a model in the process of a device. model: as in `load`; an opened source must be one that can be
+    pickled."""
+
+    model: str | Path | ModelSource | None
+    loading: LoadOptions
+    options: EngineOptions
+
+    def __call__(self, device: Device, summary: BackendStartupSummary) -> ProcessModel:
+        """Load the model onto a device of this process."""
+        opening = Opening.done(device, summary)
+        return ProcessModel(load(self.model, opening, **arguments_of(self.loading), **arguments_of(self.options)))
+
+    def alone(self) -> Self:
+        """Return the opener of the same model without its draft model."""
+        kind = "auto" if self.options.speculate == "draft" else self.options.speculate
+        loading = replace(self.loading, draft_model=None, draft_device=None)
+        return replace(self, loading=loading, options=replace(self.options, speculate=kind))
+
+    def source(self) -> ModelSource:
+        """Open the model's file without a device."""
+        strict = strict_mode() if self.loading.strict is None else self.loading.strict
+        return open_source(self.model, self.loading.layout, strict, self.loading.mmap)
+
+
+def load_replicas(
+    opener: ReplicaOpener,
+    several: SeveralDevices,
+    make_room: Callable[[ModelSource, DeviceProcess], None] = lambda source, device: None,
+) -> Model:
+    """Load a model onto the first of several devices, for a ReplicaSet, which serves requests on all of them.
+
+    make_room: called before the model takes memory of the device. The errors are those of `load`.
+    """
+    source = opener.source()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            tokenizer = pool.submit(load_tokenizer, source.tokenizer, prepared=False)
+            device = several.open(str(several.first()))
+            try:
+                make_room(source, device)
+            except BaseException:
+                device.close()
+                raise
+            engine = RemoteEngine(source, device, opener)
+            model = Model(source, tokenizer, engine, engine.summary, opener.options)
+    except BaseException:
+        source.close()
+        raise
+    model.others = several
+    return model
 
 
 class SeveralDevices:
@@ -31,13 +132,13 @@ class SeveralDevices:
             return [str(request) for request in self._requests[1:]]
         return [info.request for info in every_device() if info.request != first]
 
-    def open(self, name: str) -> Device:
-        """Open a device. Raises its GpuError, DeviceNotFoundError or UsageError."""
-        return open_device(parse_request(name), fallback=False)[0]
+    def open(self, name: str) -> DeviceProcess:
+        """Open a device in a new process. Raises its GpuError, DeviceNotFoundError or UsageError."""
+        return DeviceProcess(partial(open_device, parse_request(name), fallback=False))
 
-    def reopen(self, info: DeviceInfo) -> Device:
-        """Open a device that `arrived` found. Raises its GpuError."""
-        return open_listed(info)
+    def reopen(self, info: DeviceInfo) -> DeviceProcess:
+        """Open a device that `arrived` found in a new process. Raises its GpuError."""
+        return DeviceProcess(partial(_open_known, info), info)
 
     def arrived(
         self, away: Mapping[str, DeviceInfo | None], used: Sequence[DeviceInfo], *, new: bool
@@ -59,6 +160,15 @@ class SeveralDevices:
                 if not any(_is_same(info, other) for other in known_cards) and info.request not in away:
                     found[info.request] = info
         return found
+
+
+def _open_known(known: DeviceInfo) -> tuple[Device, BackendStartupSummary]:
+    """Open a device whose index may have changed. Raises DeviceNotFoundError if it is not there."""
+    info = next((other for other in devices({known.backend}) if _is_same(other, known)), None)
+    if info is None:
+        raise DeviceNotFoundError(f"{known.name} is not there", backend=known.backend)
+    request = DeviceRequest(info.backend, info.index)
+    return open_listed(info), BackendStartupSummary(request, (info.backend,), info)
 
 
 def _asked(names: Sequence[str]) -> list[DeviceInfo]:

@@ -17,7 +17,7 @@ from bitnet_core.cli import options
 from bitnet_core.cli.bench_devices import bench_devices
 from bitnet_core.cli.bench_speculation import speculation_rows
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar
-from bitnet_core.cli.opening import opened, several_devices
+from bitnet_core.cli.opening import opened, replicas, several_devices
 from bitnet_core.cli.parameters import expanded
 from bitnet_core.options.engine import EngineOptions, Speculate
 from bitnet_core.options.fields import option
@@ -97,9 +97,9 @@ def bench(
     if several := several_devices(model.device):
         if profile or wanted.acceptance:
             raise UsageError("--profile and --acceptance measure one device")
-        first = opened(replace(model, device=str(several.first())), loading, engine, synthetic)
+        opener = replicas(model, loading, engine, synthetic)
         sizes = (wanted.prompt_tokens, wanted.max_tokens, wanted.repeat, wanted.sequences)
-        bench_devices(several, first, *sizes, as_json=as_json)
+        bench_devices(several, opener, *sizes, as_json=as_json)
         return
     if profile:
         check_output(profile, [Path(model.model)] if model.model else [], force=force)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, cast
 
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
-    from bitnet_core.api import Model
-    from bitnet_core.api.replicas import SeveralDevices
+    from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices
     from bitnet_core.measure.replicas import ReplicaResult
 
 
 def bench_devices(
     several: SeveralDevices,
-    first: AbstractContextManager[Model],
+    opener: ReplicaOpener,
     prompt_tokens: int | None,
     max_tokens: int,
     repeat: int,
@@ -23,15 +22,20 @@ def bench_devices(
     *,
     as_json: bool,
 ) -> None:
-    """Measure one model on several devices, and print the sum and the parts. first: opens it on the first of them."""
+    """Measure one model on several devices, each in a process of its own, and print the sum and the parts."""
+    from bitnet_core.api.replicas import load_replicas
+    from bitnet_core.engine.replicas.remote_engine import RemoteEngine
     from bitnet_core.measure.replicas import measure_replicas
 
     with ExitStack() as stack:
-        loaded = stack.enter_context(first)
-        engines = [loaded.engine]
+        with progress_bar("starting"):
+            loaded = stack.enter_context(load_replicas(opener, several))
+        first = cast(RemoteEngine, loaded.engine)
+        engines = [first]
         for name in several.names(loaded.device.info.request):
-            engines.append(loaded.engine.beside(several.open(name)))
-            stack.callback(engines[-1].close)
+            engine = first.beside(several.open(name))
+            stack.callback(engine.close)
+            engines.append(engine)
         with progress_bar() as progress:
             result = measure_replicas(loaded.name, engines, prompt_tokens, max_tokens, repeat, sequences, progress)
     if as_json:

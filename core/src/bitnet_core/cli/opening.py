@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from bitnet_core.options.split import main_device
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
-    from bitnet_core.api.replicas import SeveralDevices
+    from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices
     from bitnet_core.model.source import ModelSource
 
 
@@ -71,6 +72,18 @@ def several_devices(device: str | None) -> SeveralDevices | None:
     from bitnet_core.api.replicas import SeveralDevices
 
     return SeveralDevices(requests)
+
+
+def replicas(
+    model: ModelOptions, loading: LoadOptions, engine: EngineOptions, synthetic: str | None = None
+) -> ReplicaOpener:
+    """Return the opener of a model in the processes of several devices, without speculation, whose gain depends on the
+    text."""
+    from bitnet_core.api.replicas import ReplicaOpener
+
+    use_threads(model.threads)
+    loading = replace(loading, draft_model=None, draft_device=None)
+    return ReplicaOpener(_source(model.model, synthetic), loading, replace(engine, speculate="off"))
 
 
 def use_threads(threads: int | None) -> None:

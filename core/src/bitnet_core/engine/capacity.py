@@ -6,12 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bitnet_hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.kv_cache.cache import block_bytes, cache_bytes
+from bitnet_core.engine.serving import DescribedDevice
 from bitnet_core.engine.speculation.choice import verify_rows
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
@@ -60,7 +61,7 @@ class Concurrency(NamedTuple):
 def concurrency(
     options: EngineOptions,
     source: ModelSource,
-    device: Device,
+    device: DescribedDevice,
     sequences: int,
     chunk: int,
     part: ModelConfig | None = None,
@@ -98,7 +99,11 @@ def concurrency(
 
 
 def shared_concurrency(
-    options: EngineOptions, source: ModelSource, placed: Sequence[tuple[Device, int]], sequences: int, chunk: int
+    options: EngineOptions,
+    source: ModelSource,
+    placed: Sequence[tuple[DescribedDevice, int]],
+    sequences: int,
+    chunk: int,
 ) -> Concurrency:
     """Return the numbers for which every device has memory. placed: the devices with their numbers of layers, in the
     order of the layers."""
@@ -137,7 +142,7 @@ def cache_blocks(
     return blocks
 
 
-def memory_wanted(options: EngineOptions, source: ModelSource, device: Device) -> DeviceMemoryPlan:
+def memory_wanted(options: EngineOptions, source: ModelSource, device: DescribedDevice) -> DeviceMemoryPlan:
     """Return the memory of an engine on a device. Its cache has kv_cache_bytes, without it a sequence of the longest
     context."""
     config = options.config_of(source.config)
@@ -157,7 +162,7 @@ def memory_wanted(options: EngineOptions, source: ModelSource, device: Device) -
     )
 
 
-def free_share(device: Device, taken: int) -> int:
+def free_share(device: DescribedDevice, taken: int) -> int:
     """Return the bytes of a cache without a given size, on a device where weights and scratch take `taken` bytes.
 
     A discrete GPU gives half of what is left of its memory; if its driver does not report free memory, all of it counts

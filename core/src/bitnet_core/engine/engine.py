@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import index
 from typing import TypeVar
 
 import numpy as np
@@ -28,12 +27,12 @@ from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.offload import Offload
 from bitnet_core.engine.recovery import OomRecovery
+from bitnet_core.engine.request.new_request import check_tokens, integers, new_request
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.run.request_groups import RequestGroups
 from bitnet_core.engine.sampling.constraint import Constraint
-from bitnet_core.engine.sampling.sampler import Sampler
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.engine.speculation.choice import Speculation
@@ -58,15 +57,6 @@ early."""
 
 Reopen = Callable[[GpuError], Device | None]
 """Opens the next device in rank after one of DEVICE_FAILURES; returns None if there is none."""
-
-
-def _integers(name: str, numbers: Iterable[int]) -> list[int]:
-    """Convert to ints. Raises UsageError for anything else: it would fail later, in a step that other requests
-    share."""
-    try:
-        return list(map(index, numbers))
-    except TypeError as exc:
-        raise UsageError(f"{name} must be whole numbers: {exc}") from exc
 
 
 class Engine:
@@ -193,17 +183,9 @@ class Engine:
 
         Raises UsageError if the prompt is empty, too long, or contains tokens that the model does not have.
         """
-        if self.config.pooling:
-            raise UsageError("the model embeds texts and generates none: use Model.embed or `bitnet embed`")
-        ids = _integers("tokens", tokens)
-        stops = frozenset(_integers("stop_token_ids", stop_token_ids))
-        (max_tokens,) = _integers("max_tokens", [max_tokens])
-        self._check_tokens(ids)
-        if max_tokens < (scored is None):
-            raise UsageError("max_tokens must be 1 or more")
-        self.scheduler.check_length(ids)
-        sampler = Sampler(sampling or SamplingParams(), self.config.tokens, len(ids))
-        return Request(ids, max_tokens, sampler, stops, constraint, scored)
+        return new_request(
+            self.config, self.max_model_len, tokens, sampling, max_tokens, stop_token_ids, constraint, scored
+        )
 
     def queue_request(self, request: Request) -> None:
         """Queue a request of `new_request`, or one that another engine of this model gave up, whose text goes on.
@@ -236,6 +218,10 @@ class Engine:
         with self.lock:
             return self.scheduler.fail_request(request, error)
 
+    def set_pace(self, seconds: float) -> None:
+        """Let greedy tokens be read at most so many seconds apart (see StepCountPolicy)."""
+        self.scheduler.multi_step.step_count.seconds = seconds
+
     def abort_request(self, request: Request) -> None:
         """End a request before the next step; for finalizers, which may run at any point of any thread."""
         self._aborted.append(request)
@@ -249,8 +235,8 @@ class Engine:
         """Compute the logits after every token and call `use(first position, f32[n, V])` for each part of n <= chunk
         tokens (0: the prefill chunk). The calls restart at position 0 after lack of memory or a lost device."""
         self._check_length(tokens)
-        ids = _integers("tokens", tokens)
-        self._check_tokens(ids)
+        ids = integers("tokens", tokens)
+        check_tokens(ids, self.config.vocab)
         with self.lock:
             self._guarded(lambda: self._score(ids, use, chunk))
 
@@ -274,10 +260,10 @@ class Engine:
         pooling = self.config.pooling
         if pooling is None:
             raise UsageError("the model generates text and states no pooling: it does not embed texts")
-        lists = [_integers("tokens", tokens) for tokens in texts]
+        lists = [integers("tokens", tokens) for tokens in texts]
         for ids in lists:
             self._check_length(ids)
-            self._check_tokens(ids)
+            check_tokens(ids, self.config.vocab)
         out = np.empty((len(lists), self.config.hidden), np.float32)
         for group in groups(lists, self.scheduler.chunk):
             with self.lock:
@@ -439,10 +425,6 @@ class Engine:
     def _check_length(self, tokens: Sequence[int]) -> None:
         if not 0 < len(tokens) <= self.max_model_len:
             raise UsageError(f"a text must have 1 to {self.max_model_len} tokens, not {len(tokens)}")
-
-    def _check_tokens(self, ids: Sequence[int]) -> None:
-        if ids and not 0 <= min(ids) <= max(ids) < self.config.vocab:
-            raise UsageError(f"a token id is outside 0..{self.config.vocab - 1}")
 
     def _guarded(self, action: Callable[[], T]) -> T:
         """Run an action and retry it after recovery: free memory step by step, or continue on the next device."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from bitnet_hal.errors import BitnetError, DeviceLostError
 
 if TYPE_CHECKING:  # slow imports: a server should listen before them
-    from bitnet_core.engine.engine import Engine
     from bitnet_core.engine.schedule.results import RequestOutput
+    from bitnet_core.engine.serving import ServingEngine
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class HasEngine(Protocol):
     """An object with an engine, such as Model."""
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> ServingEngine: ...
 
     def close(self) -> None: ...
 
@@ -41,6 +41,7 @@ class EngineThread(Generic[M]):
     thread.
     model: None until it is loaded. error: the exception that ended loading or lost the device; nothing can be generated
     after it. stepping_since: time.monotonic() at the start of the current step or command, None between them.
+    interrupt: called after a command was queued, for a step that waits for another process.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class EngineThread(Generic[M]):
         self.model: M | None = None
         self.error: Exception | None = None
         self.stepping_since: float | None = None
+        self.interrupt: Callable[[], None] | None = None
         self._load = load
         self._deliver = deliver
         self._failed = failed
@@ -77,16 +79,21 @@ class EngineThread(Generic[M]):
             if self._closing or (self.model is None and self.error is not None):
                 raise BitnetError("the model is closed")
             self._commands.append((action, future))
-            self._changed.notify()
+            self._wake()
         return future
 
     def close(self, timeout: float | None = None) -> None:
         """End all requests, close the model and wait for the thread; may be called twice."""
         with self._changed:
             self._closing = True
-            self._changed.notify()
+            self._wake()
         if self._thread.is_alive():
             self._thread.join(timeout)
+
+    def _wake(self) -> None:
+        self._changed.notify()
+        if self.interrupt is not None:
+            self.interrupt()
 
     def _run(self) -> None:
         try:
@@ -109,10 +116,12 @@ class EngineThread(Generic[M]):
             return not self._closing
 
     def _turn(self, model: M) -> bool:
-        """Run the queued commands and one step; returns False if there was nothing to step."""
+        """Run the queued commands and one step; returns False if there was nothing to do."""
         self.stepping_since = time.monotonic()
-        while self._commands:
-            action, future = self._commands.popleft()
+        with self._changed:
+            commands = list(self._commands)
+            self._commands.clear()
+        for action, future in commands:
             if future.set_running_or_notify_cancel():
                 _carry_out(action, model, future)
         try:
@@ -128,7 +137,7 @@ class EngineThread(Generic[M]):
         self.stepping_since = None
         if outputs:
             self._deliver(outputs)
-        return bool(outputs)
+        return bool(outputs or commands)  # a command interrupts a step that waits
 
     def _refuse_commands(self) -> None:
         with self._changed:

@@ -16,6 +16,7 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.serving import ServingEngine
 from bitnet_core.measure.bandwidth import read_bandwidth
 from bitnet_core.measure.host_memory import host_memory
 from bitnet_core.model.config import ModelConfig
@@ -131,7 +132,7 @@ def measure(
     )
 
 
-def prompt_length(engine: Engine, wanted: int | None, max_tokens: int, sequences: int) -> int:
+def prompt_length(engine: ServingEngine, wanted: int | None, max_tokens: int, sequences: int) -> int:
     """Return the length of the prompts. Raises UsageError if they do not fit the context or the cache."""
     tokens = max(1, min(_PROMPT_TOKENS, engine.max_model_len - max_tokens)) if wanted is None else wanted
     if tokens + max_tokens > engine.max_model_len:

@@ -1,4 +1,4 @@
-"""Benchmark one model on several devices: each alone, then all together in threads of one process, as the server runs
+"""Benchmark one model on several devices: each alone, then all together in a process for each, as the server runs
 them."""
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bitnet_core.engine.engine import Engine
-from bitnet_core.measure.benchmark import Run, measured_runs, prompt_length, without_speculation
+from bitnet_core.engine.replicas.remote_engine import RemoteEngine
+from bitnet_core.measure.benchmark import Run, measured_runs, prompt_length
 from bitnet_core.progress import Progress
 
 
@@ -63,7 +63,7 @@ class ReplicaResult:
 
 def measure_replicas(
     model: str,
-    engines: Sequence[Engine],
+    engines: Sequence[RemoteEngine],
     prompt_tokens: int | None,
     max_tokens: int,
     repeat: int,
@@ -71,15 +71,16 @@ def measure_replicas(
     progress: Progress | None = None,
 ) -> ReplicaResult:
     """Prefill and decode `sequences` concurrent requests on each device, `repeat` times: each alone, then all at once
-    until the slowest has finished.
+    until the slowest has finished. The engines must not speculate: the gain would depend on the text.
 
     prompt_tokens: None for 512, or fewer if a context is shorter. Raises UsageError if the requests do not fit a cache.
     """
     length = min(prompt_length(engine, prompt_tokens, max_tokens, sequences) for engine in engines)
     alone: list[Speeds] = []
-    for engine in engines:
-        with without_speculation(engine):
-            runs = measured_runs(engine, sequences, length, max_tokens, repeat, progress)
+    for done, engine in enumerate(engines):
+        if progress:
+            progress("measuring each device alone", done, len(engines))
+        runs = engine.apply(measured_runs, sequences, length, max_tokens, repeat)
         alone.append(_speeds(runs, sequences, length, max_tokens))
     if progress:
         progress("measuring all devices together", 0, 1)
@@ -92,16 +93,15 @@ def measure_replicas(
     return ReplicaResult(model, length, max_tokens, sequences, repeat, tuple(devices))
 
 
-def _all(engines: Sequence[Engine], sequences: int, length: int, max_tokens: int, repeat: int) -> list[list[Run]]:
+def _all(engines: Sequence[RemoteEngine], sequences: int, length: int, max_tokens: int, repeat: int) -> list[list[Run]]:
     """Return the runs of every device; one that is done goes on until all are, so that none gets the machine alone."""
     runs: list[list[Run]] = [[] for _ in engines]
     errors: list[BaseException] = []
 
     def work(at: int) -> None:
         try:
-            with without_speculation(engines[at]):
-                while not errors and any(len(done) < repeat for done in runs):
-                    runs[at] += measured_runs(engines[at], sequences, length, max_tokens, 1, warm_ups=0)
+            while not errors and any(len(done) < repeat for done in runs):
+                runs[at] += engines[at].apply(measured_runs, sequences, length, max_tokens, 1, None, 0)
         except BaseException as exc:  # noqa: BLE001 - raised again by the caller's thread
             errors.append(exc)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from typing import Any
 
@@ -165,3 +166,19 @@ def test_a_bias_against_everything_is_refused() -> None:
 def test_bias_outside_the_vocabulary() -> None:
     with pytest.raises(UsageError, match=r"0\.\.4"):
         Sampler(SamplingParams(logit_bias={5: 1.0}), 5)
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_another_process_goes_on_with_the_same_random_numbers(pending: bool) -> None:
+    """Pickled, a sampler is its parameters and how many numbers it used; one that waits for its token is not used."""
+    sampler = Sampler(SamplingParams(temperature=1.0, seed=3), len(LOGITS))
+    expected = [Sampler.choose(sampler, LOGITS, ()) for _ in range(20)]
+    again = Sampler(SamplingParams(temperature=1.0, seed=3), len(LOGITS))
+    for _ in range(8):
+        again.choose(LOGITS, ())
+    if pending:
+        again.uniform()
+    sent = pickle.loads(pickle.dumps(again))  # noqa: S301 - our own
+    assert [sent.choose(LOGITS, ()) for _ in range(6)] == expected[8:14]
+    again.go_on(sent.drawn)
+    assert [again.choose(LOGITS, ()) for _ in range(6)] == expected[14:]

@@ -23,6 +23,14 @@ class Opening:
         # daemon: a driver that hangs does not keep the program from ending
         Thread(target=self._open, args=(request, fallback), name="bitnet-open", daemon=True).start()
 
+    @classmethod
+    def done(cls, device: Device, summary: BackendStartupSummary) -> Self:
+        """Return the opening of a device that is open already."""
+        opening = cls.__new__(cls)
+        opening._opened, opening._taken = Future(), False
+        opening._opened.set_result((device, summary))
+        return opening
+
     def _open(self, request: str | DeviceRequest | None, fallback: bool) -> None:
         try:
             self._opened.set_result(open_device(request, fallback))

@@ -77,18 +77,29 @@ def loader(one: ListedModel) -> Callable[[MakeRoom], Model]:
     requests = resolve_requests(main_device(one.engine.split, one.device))
 
     def load(make_room: MakeRoom) -> Model:
-        from bitnet_core.api.replicas import SeveralDevices
-
-        several = SeveralDevices(requests) if len(requests) > 1 or requests == (ALL,) else None
-        loaded = _loaded(one, requests[0] if several is None else several.first(), make_room)
-        loaded.others = several
+        several = len(requests) > 1 or requests == (ALL,)
+        loaded = _on_several(one, requests, make_room) if several else _loaded(one, requests[0], make_room)
         loaded.tokenizer.prepare()
         exclude_from_collection()
-        if several is None and (hint := slow_device(one.device, loaded.device.info.backend)):
+        if not several and (hint := slow_device(one.device, loaded.device.info.backend)):
             note(hint)
         return loaded
 
     return load
+
+
+def _on_several(one: ListedModel, requests: Sequence[DeviceRequest], make_room: MakeRoom) -> Model:
+    """Load a model onto the first of several devices, each with a process of its own."""
+    from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices, load_replicas
+    from bitnet_core.engine.capacity import memory_wanted
+
+    opener = ReplicaOpener(one.model, one.loading, one.engine)
+    with progress_bar("starting"):
+        return load_replicas(
+            opener,
+            SeveralDevices(requests),
+            lambda source, device: make_room(device, memory_wanted(one.engine, source, device)),
+        )
 
 
 def _loaded(one: ListedModel, request: DeviceRequest, make_room: MakeRoom) -> Model:

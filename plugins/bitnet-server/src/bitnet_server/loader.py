@@ -19,8 +19,9 @@ from bitnet_server.service import Service
 from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
+    from bitnet_core.engine.serving import DescribedDevice
     from bitnet_core.plan.memory import DeviceMemoryPlan
-    from bitnet_hal.device import Device, DeviceInfo
+    from bitnet_hal.device import DeviceInfo
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ class Loader:
                 raise unavailable(f"{most} models are loaded and pinned, and no more may be (--max-loaded)", 60)
 
     def _make_room(
-        self, one: ServedModel, loop: asyncio.AbstractEventLoop, device: Device, plan: DeviceMemoryPlan
+        self, one: ServedModel, loop: asyncio.AbstractEventLoop, device: DescribedDevice, plan: DeviceMemoryPlan
     ) -> None:
         """Unload models until a plan fits in a device's memory, or none can be (see MakeRoom)."""
         from bitnet_server.room import shortage

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
-    from bitnet_core.engine.engine import Engine
     from bitnet_core.engine.output import OutputProcessor, StopFilter
     from bitnet_core.engine.request.reasoning import Reasoning
     from bitnet_core.engine.request.request import Request, Scored
     from bitnet_core.engine.sampling.constraint import Constraint
     from bitnet_core.engine.sampling.logprobs import TokenScore
+    from bitnet_core.engine.serving import ServingEngine
     from bitnet_core.options.sampling import SamplingParams
 
 
@@ -104,7 +104,7 @@ class RequestState:
         """Return the engine's request."""
         return self.output.request
 
-    def advance(self, engine: Engine) -> Delta | None:
+    def advance(self, engine: ServingEngine) -> Delta | None:
         """Process the output of a step; end the request at a stop string."""
         request, output = self.request, self.output
         before = output.seen

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bitnet_core.engine.serving import DescribedDevice
 from bitnet_core.plan.memory import DeviceMemoryPlan
-from bitnet_hal.device import Device
 from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode
 
 
-def shortage(device: Device, plan: DeviceMemoryPlan, beside: Iterable[tuple[DeviceInfo, int]]) -> int:
+def shortage(device: DescribedDevice, plan: DeviceMemoryPlan, beside: Iterable[tuple[DeviceInfo, int]]) -> int:
     """Return the bytes that a plan lacks on a device; 0 if it fits, or if the driver does not report free memory.
 
     beside: device and bytes of weights of the loaded models. Weights that are read from a mapped file count as free

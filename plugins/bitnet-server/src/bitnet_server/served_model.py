@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
     from bitnet_core.api import Model
+    from bitnet_core.engine.serving import DescribedDevice
     from bitnet_core.plan.memory import DeviceMemoryPlan
-    from bitnet_hal.device import Device, DeviceInfo
+    from bitnet_hal.device import DeviceInfo
 
     from bitnet_server.service import Service
 
-MakeRoom = Callable[["Device", "DeviceMemoryPlan"], None]
+MakeRoom = Callable[["DescribedDevice", "DeviceMemoryPlan"], None]
 """Unloads other models until a plan fits in a device's memory, or none can be; called in the engine's thread."""
 
 State = Literal["unloaded", "loading", "loaded"]

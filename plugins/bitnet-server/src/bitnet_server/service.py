@@ -23,8 +23,8 @@ from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
-    from bitnet_core.engine.engine import Engine
     from bitnet_core.engine.schedule.results import RequestOutput
+    from bitnet_core.engine.serving import ServingEngine
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +211,7 @@ class Service:
         error = unavailable("the server is shutting down", 5, again=False)
         self.replicas.fail_all(error)
 
-    def _deliver(self, engine: Engine, outputs: list[RequestOutput]) -> None:
+    def _deliver(self, engine: ServingEngine, outputs: list[RequestOutput]) -> None:
         """Hand the output of a step from its engine's thread to the event loop, in one call."""
         batch: list[tuple[RequestState, Delta]] = []
         for output in outputs:

@@ -1,1 +1,1 @@
-"""One model on several devices, each with an engine and a thread of its own, behind one queue."""
+"""One model on several devices, each with an engine in a process of its own, behind one queue."""

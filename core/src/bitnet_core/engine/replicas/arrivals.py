@@ -13,7 +13,9 @@ from bitnet_hal.discovery.presence import hardware
 from bitnet_core.engine.replicas.replica import Replica
 
 if TYPE_CHECKING:
-    from bitnet_hal.device import Device, DeviceInfo
+    from bitnet_hal.device import DeviceInfo
+
+    from bitnet_core.engine.serving import DescribedDevice
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +37,10 @@ class OtherDevices(Protocol):
     def names(self, first: str) -> Sequence[str]:
         """Return the requests of the others, once the model is on device `first`."""
 
-    def open(self, name: str) -> Device:
+    def open(self, name: str) -> DescribedDevice:
         """Open the device of a request."""
 
-    def reopen(self, info: DeviceInfo) -> Device:
+    def reopen(self, info: DeviceInfo) -> DescribedDevice:
         """Open a device that `arrived` found."""
 
     def arrived(

@@ -1,8 +1,8 @@
 """The one queue of all devices: which replica has which request.
 
-A request is one object with its tokens, its sampler and its random numbers, and belongs to one replica's thread at a
-time. A device that fails loses its cache only: another device computes prompt and tokens again and goes on with the
-same text.
+A request is one object with its tokens, its sampler and the number of its random numbers, and belongs to one replica's
+thread at a time. A device that fails loses its cache only: another device computes prompt and tokens again and goes on
+with the same text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bitnet_core.engine.replicas.replica import Replica
 from bitnet_core.engine.replicas.routing import TextLength, Work, end_seconds, work_of
 
 if TYPE_CHECKING:  # slow imports: a server should listen before them
-    from bitnet_core.engine.engine import Engine
     from bitnet_core.engine.request.request import Request
     from bitnet_core.engine.schedule.results import RequestOutput
+    from bitnet_core.engine.serving import ServingEngine
     from bitnet_core.engine.thread import HasEngine
 
-Deliver = Callable[["Engine", list["RequestOutput"]], None]
+Deliver = Callable[["ServingEngine", list["RequestOutput"]], None]
 """Called with the outputs of a step, in the thread of their engine; it must not raise."""
 
 _MOST_MOVES = 2
@@ -92,14 +92,14 @@ class Dispatcher:
         if waiting and engine is not None:
             self._fail(waiting, error, engine)
 
-    def fail_rest(self, error: Exception, engine: Engine) -> None:
+    def fail_rest(self, error: Exception, engine: ServingEngine) -> None:
         """End what is left after the replicas' threads have ended: requests that they had not taken yet."""
         with self.lock:
             left = [request for request in (*self._owners, *self._queue) if request.finish_reason is None]
             self._queue.clear()
         self._fail(left, error, engine)
 
-    def _fail(self, requests: list[Request], error: Exception, engine: Engine) -> None:
+    def _fail(self, requests: list[Request], error: Exception, engine: ServingEngine) -> None:
         from bitnet_core.engine.schedule.results import RequestOutput
 
         for request in requests:
@@ -183,7 +183,7 @@ class Dispatcher:
     def _fail_at(self, replica: Replica[Any], error: Exception, model: HasEngine) -> None:
         self.outputs(replica, model.engine.fail_all(error))
 
-    def _outgrown(self, request: Request, engine: Engine) -> bool:
+    def _outgrown(self, request: Request, engine: ServingEngine) -> bool:
         """Return True if a request ended because the cache of its device is full, and another device has a larger
         one."""
         if request.finish_reason != "length" or request.generated_tokens >= request.max_tokens:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal
 
-from bitnet_core.engine.replicas.speed import DeviceSpeed
+from bitnet_hal.errors import BitnetError
+
+from bitnet_core.engine.replicas.measured_speed import SpeedMeter, measured_speed
 from bitnet_core.engine.thread import EngineThread, M
 
 if TYPE_CHECKING:  # slow imports: a server should listen before them
-    from bitnet_core.engine.engine import Engine
+    from bitnet_core.engine.replicas.remote_engine import RemoteEngine
+    from bitnet_core.engine.replicas.speed import DeviceSpeed
     from bitnet_core.engine.request.request import Request
     from bitnet_core.engine.schedule.results import RequestOutput
+    from bitnet_core.engine.serving import ServingEngine
 
 State = Literal["loading", "ready", "away"]
 
@@ -27,16 +32,12 @@ _STABLE = 600.0
 _HANGING = 60.0
 """Seconds of one step after which a device gets no more requests."""
 
-_PROMPT, _TOKENS, _TOGETHER = 24, 6, 4
-"""Tokens of a prompt and of an answer, and requests together, of the first measurement: less than a block of the
-cache, so that no prefix is kept."""
-
 
 @dataclass(frozen=True, slots=True)
 class EngineOwner:
     """The owner of an engine on a further device: an EngineThread closes it."""
 
-    engine: Engine
+    engine: ServingEngine
 
     def close(self) -> None:
         """Close the engine and its device."""
@@ -76,24 +77,25 @@ class Replica(Generic[M]):
         self.left = 0.0
         self._ready_since = 0.0
         self.requests: dict[Request, None] = {}
-        self.speed = DeviceSpeed()
+        self._meter = SpeedMeter()
         self.thread: EngineThread[M] = EngineThread(
             load, lambda outputs: deliver(self, outputs), lambda error: failed(self, error)
         )
-        self._seen: tuple[float, float, int] = (0.0, 0.0, 0)
 
     @property
-    def engine(self) -> Engine | None:
+    def engine(self) -> ServingEngine | None:
         """The engine, None until it is loaded."""
         return None if self.thread.model is None else self.thread.model.engine
 
     @property
     def responsive(self) -> bool:
         """The thread runs and is not stuck in a step: a step with much work may take as long as its waits."""
-        since = self.thread.stepping_since
+        remote = _remote(self.engine)
+        since = self.thread.stepping_since if remote is None else remote.waiting_since
         if since is None or not self.thread.alive:
             return self.thread.alive
-        limit = 0.0 if self.engine is None else getattr(self.engine.device, "timeout", 0.0)  # of BaseDevice
+        # of BaseDevice, or of its process
+        limit = 0.0 if self.engine is None else getattr(self.engine.device, "timeout", 0.0)
         return time.monotonic() - since < max(_HANGING, limit)
 
     @property
@@ -113,10 +115,18 @@ class Replica(Generic[M]):
             "" if self.failure is None else str(self.failure),
         )
 
-    def enter(self) -> None:
+    def enter(self, engine: ServingEngine) -> None:
         """Note that the device takes requests."""
+        if (remote := _remote(engine)) is not None:
+            self.thread.interrupt = remote.interrupt
+            remote.lost = self._wake
         self.state, self.failure = "ready", None
         self._ready_since = time.monotonic()
+
+    def _wake(self) -> None:
+        """Let the thread take a step, in which it learns that the process of its device has ended."""
+        with suppress(BitnetError):  # the thread has ended
+            self.thread.call(lambda model: None)
 
     def leave(self, error: Exception) -> None:
         """Note that the device failed."""
@@ -130,39 +140,23 @@ class Replica(Generic[M]):
         """True if the device failed long enough ago to be tried again."""
         return time.monotonic() - self.left > min(RETURN_SECONDS * 2.0 ** min(self.returns, 10), _LONGEST_PAUSE)
 
-    def measure(self, engine: Engine) -> None:
-        """Measure the speed of prompts and of steps of one and several requests; runs in the thread. The engine's
-        counters and seconds do not change."""
-        scheduler = engine.scheduler
-        counts, seconds = dict(scheduler.counts), dict(scheduler.seconds)
-        for run, requests in enumerate((1, _TOGETHER, 1, _TOGETHER)):  # the first two compile
-            if run < 3:
-                self.speed = DeviceSpeed()
-            prompts = [[(7 * at + token) % engine.config.tokens for token in range(_PROMPT)] for at in range(requests)]
-            length = min(_PROMPT, engine.max_model_len - _TOKENS)
-            for prompt in prompts[: engine.sequences]:
-                engine.add_request(prompt[: max(1, length)], max_tokens=min(_TOKENS, engine.max_model_len - 1))
-            self._seen = _totals(engine)
-            while outputs := engine.step():
-                self.learn(engine, outputs)
-        scheduler.counts.update(counts)
-        scheduler.seconds.update(seconds)
-        self._seen = _totals(engine)
+    @property
+    def speed(self) -> DeviceSpeed:
+        """The speed of the device."""
+        return self._meter.speed
 
-    def learn(self, engine: Engine, outputs: list[RequestOutput]) -> None:
-        """Add the duration of the last step, which gave these outputs, to the speed."""
-        prefill, decode, tokens = totals = _totals(engine)
-        before = self._seen
-        self._seen = totals
-        if prefill > before[0]:
-            self.speed.add_prompt(tokens - before[2], prefill - before[0])
-        steps = max((len(output.tokens) for output in outputs), default=0)
-        if decode > before[1] and steps:
-            self.speed.add_step(len(outputs), (decode - before[1]) / steps)
+    def measure(self, engine: ServingEngine) -> None:
+        """Measure the speed of the device; runs in the thread."""
+        remote = _remote(engine)
+        self._meter.start(engine, measured_speed(engine) if remote is None else remote.apply(measured_speed))
+
+    def learn(self, engine: ServingEngine, outputs: list[RequestOutput]) -> None:
+        """Learn from the duration of the last step, which gave these outputs."""
+        self._meter.learn(engine, outputs)
 
 
-def _totals(engine: Engine) -> tuple[float, float, int]:
-    """Return the seconds of steps with prompts and without, and the prompt tokens that were computed."""
-    scheduler = engine.scheduler
-    computed = scheduler.counts["prompt_tokens"] - scheduler.counts["prefix_hits"]
-    return scheduler.seconds["prefill"], scheduler.seconds["decode"], computed
+def _remote(engine: ServingEngine | None) -> RemoteEngine | None:
+    """Return an engine of another process, None for one of this."""
+    from bitnet_core.engine.replicas.remote_engine import RemoteEngine
+
+    return engine if isinstance(engine, RemoteEngine) else None

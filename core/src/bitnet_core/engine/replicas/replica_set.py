@@ -18,11 +18,11 @@ from bitnet_core.engine.replicas.replica import DeviceState, EngineOwner, Replic
 from bitnet_core.engine.thread import HasEngine
 
 if TYPE_CHECKING:  # slow imports: a server should listen before them
-    from bitnet_hal.device import Device, DeviceInfo
+    from bitnet_hal.device import DeviceInfo
 
-    from bitnet_core.engine.engine import Engine
     from bitnet_core.engine.request.request import Request
     from bitnet_core.engine.schedule.results import RequestOutput
+    from bitnet_core.engine.serving import DescribedDevice, ServingEngine
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ R = TypeVar("R", bound=HasReplicas)
 class ReplicaSet(Generic[R]):
     """The replicas of a model behind one queue: requests go to the device where they end soonest.
 
-    load: opens the model on the first device, in that replica's thread; its `others` share the opened file. deliver:
+    load: opens the model on the first device, in that replica's thread; its `others` have the same one. deliver:
     gets the outputs of steps.
     """
 
@@ -139,7 +139,7 @@ class ReplicaSet(Generic[R]):
         return sorted(every, key=lambda pair: pair[0]) + [("waiting", request) for request in waiting]
 
     @property
-    def engines(self) -> list[Engine]:
+    def engines(self) -> list[ServingEngine]:
         """The engines with a device."""
         return [replica.engine for replica in self.replicas if replica.engine is not None and replica.state == "ready"]
 
@@ -173,7 +173,7 @@ class ReplicaSet(Generic[R]):
         """Return the number of errors by kind, including those that an engine recovered from."""
         return dict(sum((engine.scheduler.errors.counts for engine in self._loaded()), Counter[str]()))
 
-    def _loaded(self) -> list[Engine]:
+    def _loaded(self) -> list[ServingEngine]:
         return [replica.engine for replica in self.replicas if replica.engine is not None]
 
     # In the threads of the replicas.
@@ -199,8 +199,8 @@ class ReplicaSet(Generic[R]):
         self._arrivals = Arrivals(self._others, lambda: self.replicas, self._take_in)
         self._arrivals.start()
 
-    def _add(self, name: str, open_device: Callable[[], Device], returns: int = 0) -> None:
-        """Start a replica on a further device, which shares the file of the first one."""
+    def _add(self, name: str, open_device: Callable[[], DescribedDevice], returns: int = 0) -> None:
+        """Start a replica on a further device, with the model of the first one."""
         replica: Replica[EngineOwner] = Replica(
             name, lambda: self._placed(replica, open_device), self._outputs, self._failed
         )
@@ -210,7 +210,7 @@ class ReplicaSet(Generic[R]):
             self._dispatcher.replicas.append(replica)
         replica.thread.start()
 
-    def _placed(self, replica: Replica[EngineOwner], open_device: Callable[[], Device]) -> EngineOwner:
+    def _placed(self, replica: Replica[EngineOwner], open_device: Callable[[], DescribedDevice]) -> EngineOwner:
         first = self._first.engine
         assert first is not None
         try:
@@ -257,7 +257,7 @@ class ReplicaSet(Generic[R]):
             return
         log.info("%s (%s) takes requests", replica.name, model.engine.device.info.name)
         with self._dispatcher.lock:
-            replica.enter()
+            replica.enter(model.engine)
             self._set_pace()
             self._dispatcher.assign()
 
@@ -295,10 +295,10 @@ class ReplicaSet(Generic[R]):
         return True
 
     def _set_pace(self) -> None:
-        """Let each of n devices hand over its tokens every n intervals: one thread at a time runs Python, and an output
+        """Let each of n devices hand over its tokens every n intervals: one process sends those of all, and an output
         takes about as long whether it has few tokens or many."""
         replicas = self.replicas
         for replica in replicas:
             if replica.engine is not None:
                 interval = replica.engine.options.stream_interval
-                replica.engine.scheduler.multi_step.step_count.seconds = interval * len(replicas)
+                replica.engine.set_pace(interval * len(replicas))

@@ -69,7 +69,7 @@ class ReasoningLimit:
         self._reasoning = reasoning
         self._left = limit
         self._ending = list(ending)
-        self._inner = inner
+        self.inner = inner
         self._anything: Mask = np.full(ceil_div(vocab, 32), -1, np.int32)
         self._blank = np.zeros_like(self._anything) if blank is None else blank
         self._forced = 0  # tokens of the ending that were accepted
@@ -81,9 +81,9 @@ class ReasoningLimit:
         constraint."""
         if self._ending_now:
             return _only(self._ending[self._forced], self._anything)
-        if self._inner is None or self._reasoning.inside:
+        if self.inner is None or self._reasoning.inside:
             return self._anything
-        mask = self._inner.mask()[: len(self._anything)]
+        mask = self.inner.mask()[: len(self._anything)]
         opening = _only(self._reasoning.opening, mask)
         if self._may_open:
             return mask | opening
@@ -107,13 +107,13 @@ class ReasoningLimit:
             self._gap -= 1
             return True
         self._gap = 0
-        return self._inner.accept(token) if self._inner else True
+        return self.inner.accept(token) if self.inner else True
 
     def copy(self) -> ReasoningLimit:
         """Return an independent limit in the same state."""
         other = copy.copy(self)
         other._reasoning = copy.copy(self._reasoning)
-        other._inner = self._inner.copy() if self._inner else None
+        other.inner = self.inner.copy() if self.inner else None
         return other
 
     def _take_tag(self, token: int) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ class Sampler:
     """Sampler of one request with its own random generator, so that other requests do not matter.
 
     scores: log probabilities of the chosen tokens, if logprobs are on. only_draws: True if tokens depend only on the
-    logits of their step and on random numbers.
+    logits of their step and on random numbers. drawn: how many random numbers chose tokens so far; with the seed they
+    are the state of the generator, so that another process can go on.
     """
 
     def __init__(self, params: SamplingParams, vocab: int, prompt_tokens: int = 0) -> None:
@@ -34,7 +36,8 @@ class Sampler:
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
         self.scores: list[TokenScore] = []
         self.vocab = vocab
-        self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self.drawn = 0
+        self._random: np.random.Generator | None = None
         self._number: float | None = None
         self._logits_request: LogitsRequest | None = None  # the same for every token if logits are raw
         self._prompt_tokens = prompt_tokens
@@ -151,12 +154,26 @@ class Sampler:
     def uniform(self) -> float:
         """Return the number in [0, 1) that decides the next token; the same one until `used` is called."""
         if self._number is None:
+            if self._random is None:
+                self._random = np.random.Generator(np.random.PCG64(self.seed).advance(self.drawn))
             self._number = self._random.random()
         return self._number
 
     def used(self) -> None:
         """Use another number for the next token."""
+        self.drawn += self._number is not None
         self._number = None
+
+    def go_on(self, drawn: int, scores: Iterable[TokenScore] = ()) -> None:
+        """Continue after tokens that a copy of this sampler chose with so many random numbers in all. scores: those of
+        the new tokens."""
+        if drawn != self.drawn:
+            self.drawn = drawn
+            self._random = self._number = None
+        self.scores += scores
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_random": None, "_number": None}
 
     def _note(self, tokens: Sequence[int]) -> None:
         """Count the tokens that are new since the last call."""

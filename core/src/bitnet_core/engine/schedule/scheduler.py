@@ -12,12 +12,11 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from bitnet_hal.errors import UsageError
-
 from bitnet_core.engine.counters import zeros
 from bitnet_core.engine.error_log import ErrorLog
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
+from bitnet_core.engine.request.new_request import check_length
 from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.request.sample_rows import SampleRow, apply_all, order_rows
 from bitnet_core.engine.run.batch import ScheduledTokens
@@ -90,12 +89,7 @@ class Scheduler:
 
     def check_length(self, tokens: Sequence[int]) -> None:
         """Raise UsageError if a prompt is empty or leaves no token for the answer."""
-        if not tokens:
-            raise UsageError("the prompt is empty")
-        if len(tokens) >= self.max_model_len:
-            raise UsageError(
-                f"the prompt has {len(tokens)} tokens, but the context holds {self.max_model_len} with the answer"
-            )
+        check_length(tokens, self.max_model_len)
 
     def step(self) -> list[RequestOutput]:
         """Run one step; returns [] when there is nothing to do."""

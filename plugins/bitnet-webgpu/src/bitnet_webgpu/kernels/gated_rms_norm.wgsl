@@ -28,6 +28,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let bad = is_bad(mean);
     for (var k = thread; k < p.head_dim; k += GROUP) {
         let a = gate[at + k];
-        y[to + k] = normed(at, k, factor, bad) * (select(1.0, a, ACT == 1u) / (1.0 + exp(-a)));
+        let act = select(1.0, a, ACT == 1u) / (1.0 + exp(-a));
+        y[to + k] = or_nan(normed(at, k, factor, bad) * act, is_nan(a)); // exp may lose a NaN
     }
 }

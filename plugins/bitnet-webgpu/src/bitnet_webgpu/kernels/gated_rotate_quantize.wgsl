@@ -34,5 +34,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         z = z * or_nan(1.0 / sqrt(mean + p.eps), is_bad(mean)) * gamma[word % WORDS];
     }
     let a = gate[at];
-    rotate_quantize(row, word, z * (select(vec4<f32>(1.0), a, ACT == 1u) / (1.0 + exp(-a))), thread);
+    let act = select(vec4<f32>(1.0), a, ACT == 1u) / (1.0 + exp(-a));
+    let lost = is_nan(a.x) || is_nan(a.y) || is_nan(a.z) || is_nan(a.w); // exp may lose a NaN
+    rotate_quantize(row, word, z * vec4<f32>(or_nan(act.x, lost), act.yzw), thread);
 }

@@ -1,0 +1,176 @@
+"""A device that a process of its own has opened, seen from the server."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+from bitnet_hal.errors import BitnetError, DeviceLostError
+
+from bitnet_core.engine.replicas.messages import Channel
+
+if TYPE_CHECKING:
+    from bitnet_hal.device import DeviceInfo
+
+    from bitnet_core.engine.replicas.worker_process import OpenDevice
+
+log = logging.getLogger(__name__)
+
+_CLOSING_SECONDS = 10.0
+"""Seconds in which a process may close its device."""
+
+
+class DeviceProcess:
+    """A device and its process. own_request: the request for the device in that process. timeout: seconds that a wait
+    of the present step may take.
+
+    receive: called with every message that is not an answer to `call`, and with None when the process ends, in a thread
+    of this object.
+    """
+
+    def __init__(self, open_device: OpenDevice, known: DeviceInfo | None = None) -> None:
+        """Start the process and open the device there. known: its description by a driver that was asked before, if
+        its index may have changed since. Raises the errors of `open_device`, and BitnetError if there is no process to
+        start."""
+        self.receive: Callable[[tuple[Any, ...] | None], None] = lambda message: None
+        self.ended: DeviceLostError | None = None
+        self._info: DeviceInfo | None = None
+        self.timeout = 0.0
+        self._numbers = itertools.count()
+        self._answers: dict[int, Future[Any]] = {}
+        self._lock = Lock()
+        self._process = _spawned()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._channel = Channel(self._process.stdout, self._process.stdin)
+        Thread(target=self._read, name="device-process", daemon=True).start()
+        try:
+            opened, self.timeout = self.call("open", open_device, _log_levels())
+            self._info, self.own_request = known or opened, opened.request
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def info(self) -> DeviceInfo:
+        """The description of the device."""
+        assert self._info is not None  # it is open
+        return self._info
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def call(self, kind: str, *arguments: Any) -> Any:
+        """Have a command carried out and return its result. Raises its error, and DeviceLostError if the process
+        ends."""
+        future: Future[Any] = Future()
+        number = next(self._numbers)
+        with self._lock:
+            if self.ended is not None:
+                raise self.ended
+            self._answers[number] = future
+        self._send(kind, number, *arguments)
+        return future.result()
+
+    def tell(self, kind: str, *arguments: Any) -> None:
+        """Have a command carried out that has no result; if the process has ended, nothing happens."""
+        self._send(kind, None, *arguments)
+
+    def free_memory(self) -> int:
+        """See Device; only before the model is opened."""
+        return int(self.call("free"))
+
+    def close(self) -> None:
+        """Close model and device, and end the process; may be called twice."""
+        if self.ended is None:
+            closing = Thread(target=self._close, name="closing", daemon=True)
+            closing.start()
+            closing.join(_CLOSING_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+
+    def _close(self) -> None:
+        with suppress(BitnetError):
+            self.call("close")
+        self._process.wait()
+
+    def _send(self, kind: str, *arguments: Any) -> None:
+        with suppress(OSError, ValueError):  # the reader notes that the process has ended
+            self._channel.send((kind, *arguments))
+
+    def _read(self) -> None:
+        try:
+            while (message := self._channel.receive()) is not None:
+                self._take(message)
+        except Exception:
+            log.debug("the process of a device sent nonsense", exc_info=True)
+            self._process.kill()
+        error = _end_of(self._process.wait(), self._info)
+        with self._lock:
+            self.ended = error
+            left = list(self._answers.values())
+            self._answers.clear()
+        for future in left:
+            future.set_exception(error)
+        self._channel.close()
+        self.receive(None)
+
+    def _take(self, message: tuple[Any, ...]) -> None:
+        kind, *rest = message
+        if kind in ("answer", "refused"):
+            number, result = rest
+            future = self._answers.pop(number, None)
+            if future is not None:
+                (future.set_result if kind == "answer" else future.set_exception)(result)
+        elif kind == "timeout":
+            (self.timeout,) = rest
+        elif kind == "log":
+            name, level, text = rest
+            logging.getLogger(name).log(level, "%s", text)
+        else:
+            self.receive(message)
+
+
+def _spawned() -> subprocess.Popen[bytes]:
+    """Start an interpreter with the packages of this one; it imports nothing of the program that runs here."""
+    program = "import sys; sys.path[:0] = sys.argv[1:]; "
+    program += "from bitnet_core.engine.replicas.worker_process import main; main()"
+    folders = [folder for folder in sys.path if os.path.isabs(folder)]
+    command = [sys.executable, "-X", "utf8", "-c", program, *folders]
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=1 << 20
+        )
+    except (OSError, ValueError) as exc:
+        raise BitnetError(f"no process can be started for a device: {exc}. Name one device") from exc
+
+
+def _end_of(code: int, info: DeviceInfo | None) -> DeviceLostError:
+    """Return the error of a process that ended; negative codes are signals."""
+    end = f"code {code:#x}"
+    with suppress(ValueError):
+        end = signal.Signals(-code).name
+    backend, name = ("", "") if info is None else (info.backend, info.name)
+    return DeviceLostError(f"the process of the device has ended ({end})", backend=backend, device=name)
+
+
+def _log_levels() -> dict[str, int]:
+    """Return the levels of bitnet's loggers by name; those of other libraries are made by them alone."""
+    loggers = [entry for entry in logging.root.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
+    own = {logger.name: logger.level for logger in loggers if logger.level and logger.name.startswith("bitnet")}
+    return {"": logging.root.level, **own}

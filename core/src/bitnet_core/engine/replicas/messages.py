@@ -1,0 +1,140 @@
+"""The messages between a server and the process of a device: pickles in frames.
+
+Both ends are processes of one program, so that nothing here is checked as a stranger's input would be.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import struct
+import threading
+from collections import Counter
+from contextlib import suppress
+from typing import IO, Any, NamedTuple
+
+from bitnet_hal.errors import BitnetError
+
+from bitnet_core.engine.request.request import FinishReason, Request
+from bitnet_core.engine.sampling.logprobs import TokenScore
+from bitnet_core.engine.serving import ServingEngine
+
+_LENGTH = struct.Struct("<Q")
+
+
+class Channel:
+    """Two pipes. One thread receives, any thread sends."""
+
+    def __init__(self, receiving: IO[bytes], sending: IO[bytes]) -> None:
+        self._receiving = receiving
+        self._sending = sending
+        self._lock = threading.Lock()
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Send a message. Raises OSError or ValueError if the other end is gone."""
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        with self._lock:
+            self._sending.write(_LENGTH.pack(len(body)) + body)
+            self._sending.flush()
+
+    def close(self) -> None:
+        """Close both pipes."""
+        with suppress(OSError), self._lock:
+            self._receiving.close()
+            self._sending.close()
+
+    def receive(self) -> tuple[Any, ...] | None:
+        """Wait for a message; None after the last one."""
+        head = self._receiving.read(_LENGTH.size)
+        if len(head) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack(head)
+        body = self._receiving.read(length)
+        message: tuple[Any, ...] | None = None
+        if len(body) == length:
+            message = pickle.loads(body)  # noqa: S301 - of our own process
+        return message
+
+
+class Progress(NamedTuple):
+    """The fields of a request that change when it begins and when it ends."""
+
+    finish_reason: FinishReason | None
+    error: Exception | None
+    prefilling: bool
+    cached_tokens: int
+    admitted: float | None
+    prefill_seconds: float
+    decode_seconds: float
+    draft_tokens: int
+    accepted_tokens: int
+
+    @classmethod
+    def of(cls, request: Request) -> Progress:
+        """Return the fields of a request."""
+        return cls(
+            request.finish_reason,
+            None if request.error is None else sendable(request.error),
+            request.prefilling,
+            request.cached_tokens,
+            request.admitted,
+            request.prefill_seconds,
+            request.decode_seconds,
+            request.draft_tokens,
+            request.accepted_tokens,
+        )
+
+    def apply(self, request: Request) -> None:
+        """Set the fields of a request."""
+        for name, value in zip(self._fields, self, strict=True):
+            setattr(request, name, value)
+
+
+Output = tuple[int, tuple[int, ...], int, tuple[TokenScore, ...], Progress | None]
+"""The number of a request, its new tokens, `drawn` and scores for Sampler.go_on, and its progress if it begins or ends.
+A plain tuple: there is one for each request and step, and a class takes four times as long to pickle."""
+
+
+class Snapshot(NamedTuple):
+    """Figures of an engine that are not sent after every step, as its methods of these names return them."""
+
+    memory: dict[str, int | float]
+    launches: dict[str, Counter[str]]
+    errors: Counter[str]
+    sequences: int
+    max_model_len: int
+
+    @classmethod
+    def of(cls, engine: ServingEngine) -> Snapshot:
+        """Read the figures of an engine."""
+        launches = {device: Counter(counts) for device, counts in engine.kernel_launches_by_device.items()}
+        errors = engine.scheduler.errors.counts
+        return cls(engine.memory(), launches, errors, engine.sequences, engine.max_model_len)
+
+
+def outgoing(request: Request) -> Request:
+    """Return a copy of a request for another process: `scored`, which is a function of this one, is only marked, and
+    the scores so far stay here."""
+    sent = copy.copy(request)
+    sent.scored = None if request.scored is None else _somewhere_else
+    sent.sampler = copy.copy(request.sampler)
+    sent.sampler.scores = []
+    sent.computed = 0
+    sent.blocks = []
+    sent.req_index = -1
+    return sent
+
+
+def _somewhere_else(position: int, logits: Any) -> None:
+    raise NotImplementedError("the process that makes the request takes its logits")
+
+
+def sendable(error: BaseException) -> Exception:
+    """Return an error that can be pickled: itself, or one with its text."""
+    try:
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - of this process
+    except Exception:  # noqa: BLE001 - an error of a plugin may be anything
+        again = None
+    if isinstance(error, Exception) and type(again) is type(error):
+        return error
+    return BitnetError(f"{type(error).__name__}: {error}")
