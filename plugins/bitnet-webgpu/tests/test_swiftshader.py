@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 """Manifest of SwiftShader in Debian's package."""
 KIT = Path(__file__).with_name("test_conformance.py")
-QUICK = "test_kernel and not many-outs and not t512 and not ten_thousand and not 70001"
+QUICK = "test_kernel and not kernel_resources and not many-outs and not t512 and not ten_thousand and not 70001"
 SECONDS = 400
 _NAME = "from bitnet_webgpu.describe import device_infos; print(device_infos()[0].name)"
 
