@@ -51,6 +51,20 @@ def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, timeout=120, check=False)
 
 
+def test_parts_hold_each_case_once(tmp_path: Path) -> None:
+    parts = []
+    for number in (1, 2):
+        done = run(
+            tmp_path, ADOPTED, f"--bitnet-part={number}/2", "--collect-only", "-k", "test_kernel and embed_rows-t"
+        )
+        parts.append({line for line in done.stdout.splitlines() if "embed_rows-t" in line})
+    everything = run(tmp_path, ADOPTED, "--collect-only", "-k", "test_kernel and embed_rows-t").stdout.splitlines()
+    assert all(parts)
+    assert not parts[0] & parts[1]
+    assert parts[0] | parts[1] == {line for line in everything if "embed_rows-t" in line}
+    assert "invalid _part value" in run(tmp_path, ADOPTED, "--bitnet-part=3/2").stderr
+
+
 def test_a_report_tells_what_passed_failed_and_skipped(tmp_path: Path) -> None:
     done = run(tmp_path, ADOPTED, "--bitnet-report=report.json")
     assert "1 failed" in done.stdout, done.stdout + done.stderr

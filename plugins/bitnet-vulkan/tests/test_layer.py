@@ -53,7 +53,13 @@ def run(launcher: Launcher, case: Case, *, spoiled: bool = False) -> tuple[Array
     return made, compiled.workspace
 
 
-@pytest.mark.parametrize("case", cases_of("decoder_layer"), ids=lambda case: case.label)
+CASES = [
+    pytest.param(case, id=case.label, marks=pytest.mark.again if case.label.endswith("large") else ())
+    for case in cases_of("decoder_layer")
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_layers(launcher: Launcher, case: Case) -> None:
     launch = case.launch()
     made, workspace = run(launcher, case)

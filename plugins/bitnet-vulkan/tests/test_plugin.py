@@ -244,6 +244,7 @@ def test_memory_kinds(device: VulkanDevice) -> None:
         assert content == bytes(range(250)) * 12
 
 
+@pytest.mark.again
 @pytest.mark.usefixtures("device")
 def test_the_plain_path() -> None:
     """Run kernels of the kit without any optional ability."""

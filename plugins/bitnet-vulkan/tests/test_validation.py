@@ -44,9 +44,16 @@ def run(code: list[str], **environment: str) -> str:
     return result.stdout + result.stderr
 
 
-def test_the_kit_is_silent_under_validation() -> None:
-    # what a model asks of the driver, the one with scales of blocks asks in a tenth of the shipped one's time
-    selection = "not ten_thousand and not leave_nothing and not shipped_model"
+RULES = "not ten_thousand and not leave_nothing and not shipped_model"
+"""What a model asks of the driver, the one with scales of blocks asks in a tenth of the shipped one's time."""
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [f"{RULES} and not test_kernel", pytest.param(f"{RULES} and test_kernel", marks=pytest.mark.again)],
+    ids=["rules", "kernels"],
+)
+def test_the_kit_is_silent_under_validation(selection: str) -> None:
     options = ["-q", "-s", "-p", "no:cacheprovider", "-k", selection]
     output = run(["-m", "pytest", *options, str(HERE / "test_conformance.py")])
     assert " passed" in output

@@ -111,7 +111,10 @@ def check(bench: Bench, case: Case) -> None:
     check_outputs(case, launch, expected(case.spec, launch), actual)
 
 
-@pytest.mark.parametrize("case", [*CASES, *OTHERS], ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.id, marks=() if case in FEW else pytest.mark.again) for case in [*CASES, *OTHERS]],
+)
 def test_with_subgroups(grouped: Bench, case: Case) -> None:
     check(grouped, case)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.again]
 
 DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 """Manifest of SwiftShader in Debian's package."""

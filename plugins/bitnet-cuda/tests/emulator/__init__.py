@@ -1,4 +1,4 @@
-"""Runs the plugin's host code and kernels on the CPU: a libcuda of our own, and g++ in NVRTC's place.
+"""Runs the plugin's host code and kernels on the CPU: a libcuda of our own, and Clang in NVRTC's place.
 
 It shows that the logic is right. It shows nothing about NVIDIA's compiler, driver or speed.
 """
