@@ -234,11 +234,11 @@ def test_the_device_and_its_memory_are_told(server: Any, client: httpx.Client) -
     assert "# TYPE bitnet:fallbacks_total counter" in text
     model = server.service.model
     kept = model.summary
-    model.summary = kept.moved_to(kept.selected, "lost")
+    model._summary = kept.moved_to(kept.selected, "lost")
     try:
         assert metric(client, "fallbacks_total") == 1
     finally:
-        model.summary = kept
+        model._summary = kept
 
 
 def test_figures(server: Any, client: httpx.Client) -> None:

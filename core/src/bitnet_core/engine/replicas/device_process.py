@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bitnet_hal.errors import BitnetError, DeviceLostError
 
 from bitnet_core.engine.replicas.messages import Channel
+from bitnet_core.progress import Progress
 
 if TYPE_CHECKING:
     from bitnet_hal.device import DeviceInfo
@@ -33,8 +34,8 @@ class DeviceProcess:
     """A device and its process. own_request: the request for the device in that process. timeout: seconds that a wait
     of the present step may take.
 
-    receive: called with every message that is not an answer to `call`, and with None when the process ends, in a thread
-    of this object.
+    receive: called with every message that is not an answer to `call`, and with None when the process ends, and
+    progress with that of loading, in a thread of this object.
     """
 
     def __init__(self, open_device: OpenDevice, known: DeviceInfo | None = None) -> None:
@@ -42,6 +43,7 @@ class DeviceProcess:
         its index may have changed since. Raises the errors of `open_device`, and BitnetError if there is no process to
         start."""
         self.receive: Callable[[tuple[Any, ...] | None], None] = lambda message: None
+        self.progress: Progress | None = None
         self.ended: DeviceLostError | None = None
         self._info: DeviceInfo | None = None
         self.timeout = 0.0
@@ -65,6 +67,10 @@ class DeviceProcess:
         """The description of the device."""
         assert self._info is not None  # it is open
         return self._info
+
+    def moved(self, info: DeviceInfo) -> None:
+        """Note that the process uses another device now."""
+        self._info, self.own_request = info, info.request
 
     @property
     def pid(self) -> int:
@@ -139,6 +145,9 @@ class DeviceProcess:
                 (future.set_result if kind == "answer" else future.set_exception)(result)
         elif kind == "timeout":
             (self.timeout,) = rest
+        elif kind == "progress":
+            if self.progress is not None:
+                self.progress(*rest)
         elif kind == "log":
             name, level, text = rest
             logging.getLogger(name).log(level, "%s", text)
@@ -157,7 +166,7 @@ def _spawned() -> subprocess.Popen[bytes]:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=1 << 20
         )
     except (OSError, ValueError) as exc:
-        raise BitnetError(f"no process can be started for a device: {exc}. Name one device") from exc
+        raise BitnetError(f"no process can be started for a device: {exc}") from exc
 
 
 def _end_of(code: int, info: DeviceInfo | None) -> DeviceLostError:

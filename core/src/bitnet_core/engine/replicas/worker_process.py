@@ -5,6 +5,7 @@ It ends with the server, however that ends: the pipe of its commands closes then
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -29,6 +30,7 @@ from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.thread import EngineThread
+from bitnet_core.progress import Progress as LoadProgress
 
 _SNAPSHOT_SECONDS = 0.1
 """Pause between two snapshots of the figures while the engine works."""
@@ -39,10 +41,14 @@ TIMEOUT_SECONDS = 5.0
 
 
 class OpenedModel(Protocol):
-    """A model with an engine of this process. constraint: makes a request's constraint usable here."""
+    """A model with an engine of this process. summary: names the device in use, which changes if one is lost.
+    constraint: makes a request's constraint usable here."""
 
     @property
     def engine(self) -> Engine: ...
+
+    @property
+    def summary(self) -> BackendStartupSummary: ...
 
     def constraint(self, given: Constraint) -> Constraint: ...
 
@@ -50,7 +56,7 @@ class OpenedModel(Protocol):
 
 
 OpenDevice = Callable[[], tuple[Device, BackendStartupSummary]]
-OpenModel = Callable[[Device, BackendStartupSummary], OpenedModel]
+OpenModel = Callable[[Device, BackendStartupSummary, LoadProgress], OpenedModel]
 
 
 class EngineHost:
@@ -58,7 +64,8 @@ class EngineHost:
 
     It sends tuples: ("answer", number of the command, result), ("refused", number, error), ("outputs", list of Output,
     figures, seconds, Snapshot or None), ("failed", error of a step, error counts), ("scored", request, position,
-    logits), ("figures", figures), ("timeout", seconds), or ("log", logger, level, text).
+    logits), ("figures", figures), ("moved", summary), ("progress", stage, done, total), ("timeout", seconds), or
+    ("log", logger, level, text).
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -67,6 +74,7 @@ class EngineHost:
         self._requests: dict[int, Request] = {}
         self._begun: set[int] = set()
         self._told = 0.0
+        self._summary: BackendStartupSummary | None = None
         self._thread: EngineThread[OpenedModel] | None = None
 
     def serve(self) -> None:
@@ -146,14 +154,21 @@ class EngineHost:
                 self._channel.send(("answer", number, device.free_memory()))
                 kind, number, *arguments = self._models.get()
             Thread(target=self._tell_timeout, args=(device,), name="timeout", daemon=True).start()
-            model: OpenedModel = arguments[0](device, summary)
+            model: OpenedModel = arguments[0](device, summary, self._progress)
             engine = model.engine
-            loaded = (engine.figures(), Snapshot.of(engine), summary, engine.memory_plan(), engine.speculation.kind)
+            self._summary = model.summary
+            snapshot, plan = Snapshot.of(engine), engine.memory_plan()
+            loaded = (engine.figures(), snapshot, model.summary, plan, engine.speculation.kind)
+            gc.freeze()  # a collection of all these objects would stop a step for tens of milliseconds
+            gc.enable()
             self._channel.send(("answer", number, loaded))
         except BaseException as exc:
             self._channel.send(("refused", number, sendable(exc)))
             raise
         return model
+
+    def _progress(self, stage: str, done: int, total: int) -> None:
+        self._channel.send(("progress", stage, done, total))
 
     def _close(self, number: int) -> None:
         if self._thread is not None:
@@ -165,7 +180,10 @@ class EngineHost:
         thread = self._thread
         if thread is None or thread.model is None:
             return
-        engine = thread.model.engine
+        engine, summary = thread.model.engine, thread.model.summary
+        if summary is not self._summary:
+            self._summary, self._told = summary, 0.0
+            self._channel.send(("moved", summary))
         sent = [self._output(request, tokens) for request, tokens in outputs if request.id in self._requests]
         scheduler = engine.scheduler
         now = time.monotonic()
@@ -226,6 +244,7 @@ def main() -> None:
     """Run in the spawned interpreter: take commands from stdin and send answers to stdout."""
     for number in (signal.SIGINT, signal.SIGTERM):  # of a terminal or a service's group: the server ends this process
         signal.signal(number, signal.SIG_IGN)
+    gc.disable()  # until the model is loaded
     commands, answers = os.dup(0), os.dup(1)
     silence = os.open(os.devnull, os.O_RDWR)
     os.dup2(silence, 0)
