@@ -35,6 +35,8 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 class ChatCall:
     """A chat request: its generation requests, and the formatting of its response."""
 
+    quick = False  # another process renders the template
+
     def __init__(self, service: Service, request: ChatRequest) -> None:
         self.service, self.request = service, request
         self.model: Model = service.model

@@ -15,7 +15,7 @@ from bitnet_core.engine.sampling.logprobs import TokenScore, token_score
 
 from bitnet_server.errors import ApiError
 from bitnet_server.framing import ServerSentEvents
-from bitnet_server.output_format import grammar_in
+from bitnet_server.output_format import asks_for_form, grammar_in
 from bitnet_server.request_builder import check_common, generation_requests
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, TextTemplate, floor, timings, token_bytes, usage
@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
 
 _MAX_PROMPTS = 64
 _DEFAULT_TOKENS = 16
+_QUICK = 4096
+"""Most characters or tokens of prompts that are tokenized at once: a thread would take longer to begin."""
 
 
 class CompletionCall:
@@ -46,8 +48,13 @@ class CompletionCall:
             raise ApiError(400, "max_tokens 0 needs echo", param="max_tokens")
         self._given = _prompts(request.prompt)
 
+    @property
+    def quick(self) -> bool:
+        """The prompts are short, and nothing is to be compiled."""
+        return self.texts == 1 and sum(map(len, self._given)) <= _QUICK and not asks_for_form(self.request)
+
     def generations(self) -> list[GenerationRequest]:
-        """Build the generation requests: tokenize, compile grammars. Runs in a worker thread."""
+        """Build the generation requests: tokenize, compile grammars. Runs in a worker thread unless it is quick."""
         self.prompts = [self._tokens(prompt) for prompt in self._given]
         request = self.request
         given = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
