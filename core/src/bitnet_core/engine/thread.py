@@ -60,16 +60,18 @@ class EngineThread(Generic[M]):
         self._commands: deque[tuple[Callable[[M], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._running = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
         """Start the thread, which loads the model."""
+        self._running = True
         self._thread.start()
 
     @property
     def alive(self) -> bool:
         """True while the thread runs."""
-        return self._thread.is_alive()
+        return self._running
 
     def call(self, action: Callable[[M], T]) -> Future[T]:
         """Queue action(model) to run before the next step, once the model is loaded. The future receives its result or
@@ -96,6 +98,12 @@ class EngineThread(Generic[M]):
             self.interrupt()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._running = False
+
+    def _serve(self) -> None:
         try:
             self.model = self._load()
         except Exception as exc:
