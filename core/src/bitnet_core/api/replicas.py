@@ -35,6 +35,7 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import arguments_of
 from bitnet_core.options.loading import LoadOptions
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.progress import Progress
 from bitnet_core.structured import compiled
 from bitnet_core.tokenizer import load_tokenizer
@@ -55,6 +56,12 @@ class ProcessModel:
     def summary(self) -> BackendStartupSummary:
         """The device in use, which changes if one is lost."""
         return self._model.summary
+
+    @property
+    def sampling(self) -> list[SamplingParams]:
+        """Greedy parameters, and random ones as the model's defaults if these are."""
+        defaults = self._model.defaults
+        return [defaults.params(temperature=0.0), defaults.params(temperature=defaults.values.temperature or 1.0)]
 
     def constraint(self, given: Constraint) -> Constraint:
         """Compile the grammar of a constraint."""

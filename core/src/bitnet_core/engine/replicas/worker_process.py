@@ -26,10 +26,12 @@ from bitnet_hal.errors import BitnetError
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.replicas.messages import Channel, Output, Progress, Snapshot, sendable
+from bitnet_core.engine.replicas.warmup import warm_up
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.thread import EngineThread
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.progress import Progress as LoadProgress
 
 _SNAPSHOT_SECONDS = 0.1
@@ -41,14 +43,17 @@ TIMEOUT_SECONDS = 5.0
 
 
 class OpenedModel(Protocol):
-    """A model with an engine of this process. summary: names the device in use, which changes if one is lost.
-    constraint: makes a request's constraint usable here."""
+    """A model with an engine of this process. summary: names the device in use, which changes if one is lost. sampling:
+    parameters that requests usually have. constraint: makes a request's constraint usable here."""
 
     @property
     def engine(self) -> Engine: ...
 
     @property
     def summary(self) -> BackendStartupSummary: ...
+
+    @property
+    def sampling(self) -> Sequence[SamplingParams]: ...
 
     def constraint(self, given: Constraint) -> Constraint: ...
 
@@ -156,6 +161,7 @@ class EngineHost:
             Thread(target=self._tell_timeout, args=(device,), name="timeout", daemon=True).start()
             model: OpenedModel = arguments[0](device, summary, self._progress)
             engine = model.engine
+            warm_up(engine, model.sampling, self._progress)
             self._summary = model.summary
             snapshot, plan = Snapshot.of(engine), engine.memory_plan()
             loaded = (engine.figures(), snapshot, model.summary, plan, engine.speculation.kind)
