@@ -131,6 +131,7 @@ def load_apart(
                 device.close()
                 raise
             engine = RemoteEngine(source, device, opener)
+            device.progress = None
             try:
                 return Model(source, tokenizer, engine, engine.summary, opener.options)
             except BaseException:

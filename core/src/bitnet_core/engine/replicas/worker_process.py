@@ -37,6 +37,8 @@ from bitnet_core.progress import Progress as LoadProgress
 _SNAPSHOT_SECONDS = 0.1
 """Pause between two snapshots of the figures while the engine works."""
 
+_WARM_UP_SECONDS = 2.0
+"""Seconds after which the server need not wait longer for the kernels of all sizes."""
 
 TIMEOUT_SECONDS = 5.0
 """Pause between two messages that tell how long a step may take."""
@@ -161,7 +163,7 @@ class EngineHost:
             Thread(target=self._tell_timeout, args=(device,), name="timeout", daemon=True).start()
             model: OpenedModel = arguments[0](device, summary, self._progress)
             engine = model.engine
-            warm_up(engine, model.sampling, self._progress)
+            self._warm_up(model)
             self._summary = model.summary
             snapshot, plan = Snapshot.of(engine), engine.memory_plan()
             loaded = (engine.figures(), snapshot, model.summary, plan, engine.speculation.kind)
@@ -172,6 +174,15 @@ class EngineHost:
             self._channel.send(("refused", number, sendable(exc)))
             raise
         return model
+
+    def _warm_up(self, model: OpenedModel) -> None:
+        """Warm the engine up; what takes long is left for the time when there are no requests."""
+        bursts = warm_up(model.engine, model.sampling, self._progress)
+        end = time.monotonic() + _WARM_UP_SECONDS
+        for _ in bursts:
+            if time.monotonic() > end and self._thread is not None:
+                self._thread.idle = lambda: next(bursts, bursts) is not bursts
+                return
 
     def _progress(self, stage: str, done: int, total: int) -> None:
         self._channel.send(("progress", stage, done, total))
