@@ -19,6 +19,7 @@ from bitnet_core.engine.replicas.messages import Output, Snapshot, outgoing
 from bitnet_core.engine.replicas.remote_totals import RemoteTotals
 from bitnet_core.engine.replicas.sent_prefixes import SentPrefixes
 from bitnet_core.engine.request.new_request import check_length, new_request
+from bitnet_core.engine.request.prompt_scores import PromptScores
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.schedule.results import RequestOutput
@@ -332,12 +333,16 @@ class RemoteEngine:
                 self._forget(request)
         return RequestOutput(request, tokens)
 
-    def _score(self, number: int, position: int, logits: Any) -> list[RequestOutput]:
+    def _score(self, number: int, position: int, made: Any) -> list[RequestOutput]:
+        """Take the logits after a position, or the score of the next token."""
         request = self._requests.get(number)
-        if request is None or request.scored is None:
+        if request is None or request.scored is None or made is None:
             return []
         try:
-            request.scored(position, logits)
+            if isinstance(request.scored, PromptScores):
+                request.scored.scores[position + 1] = made
+            else:
+                request.scored(position, made)
         except Exception as exc:  # noqa: BLE001 - the error of one request must not end the others
             return [self.fail_request(request, exc)]
         return []

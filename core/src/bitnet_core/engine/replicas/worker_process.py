@@ -27,6 +27,7 @@ from bitnet_hal.errors import BitnetError
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.replicas.messages import Channel, Output, Progress, Snapshot, sendable
 from bitnet_core.engine.replicas.warmup import warm_up
+from bitnet_core.engine.request.prompt_scores import PromptScores
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.schedule.results import RequestOutput
@@ -71,8 +72,8 @@ class EngineHost:
 
     It sends tuples: ("answer", number of the command, result), ("refused", number, error), ("outputs", list of Output,
     figures, seconds, Snapshot or None), ("failed", error of a step, error counts), ("scored", request, position,
-    logits), ("figures", figures), ("moved", summary), ("progress", stage, done, total), ("timeout", seconds), or
-    ("log", logger, level, text).
+    logits, TokenScore or None), ("figures", figures), ("moved", summary), ("progress", stage, done, total), ("timeout",
+    seconds), or ("log", logger, level, text).
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -113,7 +114,8 @@ class EngineHost:
                 for token in request.generated:
                     request.constraint.accept(token)
             if request.scored is not None:
-                request.scored = partial(self._scored, request.id)
+                scores = request.scored if isinstance(request.scored, PromptScores) else None
+                request.scored = partial(self._scored, request.id, scores)
             model.engine.queue_request(request)
         except Exception as exc:  # noqa: BLE001 - it ends this request only
             self._deliver([model.engine.fail_request(request, exc)])
@@ -226,8 +228,8 @@ class EngineHost:
             sampler.scores.clear()
         return number, tokens, sampler.drawn, scores, progress
 
-    def _scored(self, number: int, position: int, logits: npt.NDArray[np.float32]) -> None:
-        self._channel.send(("scored", number, position, logits))
+    def _scored(self, number: int, scores: PromptScores | None, position: int, logits: npt.NDArray[np.float32]) -> None:
+        self._channel.send(("scored", number, position, logits if scores is None else scores.score(position, logits)))
 
     def _failed(self, error: Exception) -> bool:
         """Let the server decide on the requests of a device that failed."""
