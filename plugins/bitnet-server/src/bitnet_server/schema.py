@@ -156,20 +156,28 @@ class Message(Struct):
     reasoning_content: str | None = None
 
 
+FUNCTION_NAME = r"^[A-Za-z0-9_.\-]{1,64}$"
+
+
 class Function(Struct):
     """A function that may be called. parameters: a JSON schema."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=FUNCTION_NAME)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
 class Tool(Struct):
-    """An entry of tools; only those of type function can be called."""
+    """An entry of tools; only those of type function can be called. The fields of its function may stand beside the
+    type, as in OpenAI's other API."""
 
-    type: str
+    type: str = "function"
     function: Function | None = None
+    name: Annotated[str, Meta(pattern=FUNCTION_NAME)] | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class NamedFunction(Struct):
@@ -193,11 +201,17 @@ class AllowedTools(Struct):
 
 
 class NamedTool(Struct):
-    """A tool_choice that names a function, or those that may be called."""
+    """A tool_choice that is an object: it names a function, or those that may be called, or a mode.
+
+    Its fields may stand beside the type, as in OpenAI's other API and in Anthropic's.
+    """
 
     type: str = "function"
     function: NamedFunction | None = None
+    name: str | None = None
     allowed_tools: AllowedTools | None = None
+    mode: str | None = None
+    tools: Annotated[list[ListedTool], Meta(max_length=128)] | None = None
 
 
 class ChatRequest(Common, kw_only=True):
