@@ -78,3 +78,14 @@ def test_a_device_that_took_the_place_of_a_lost_one_is_told(make_engine: Any) ->
     assert engine._take(*sent[0]) == []
     assert engine.summary == moved
     assert engine.device.info == moved.selected
+
+
+def test_a_request_that_ends_while_its_grammar_is_compiled_is_not_queued(make_engine: Any) -> None:
+    host = EngineHost(SimpleNamespace(send=lambda message: None))  # type: ignore[arg-type]
+    model: Any = SimpleNamespace(engine=make_engine())
+    first, second = (model.engine.new_request([1, 2], max_tokens=2) for _ in range(2))
+    host._compiled |= {first.id, second.id}
+    host.finish(model, first.id)
+    host.add(model, [first, second])
+    assert list(model.engine.scheduler.waiting) == [second]
+    assert not host._compiled | host._cancelled
