@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
 import signal
@@ -355,6 +356,22 @@ def test_a_second_signal_ends_at_once() -> None:
             process.send_signal(signal.SIGINT)
             time.sleep(0.3)
         assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no groups of processes")
+def test_ctrl_c_while_the_model_is_loaded_ends_every_process() -> None:
+    command = [sys.executable, "-c", PROGRAM, "serve", "--port", "0", "-d", "numpy"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stderr is not None
+            process.stderr.readline()
+            while not (children := psutil.Process(process.pid).children()):
+                time.sleep(0.001)
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(20) == 0
+            assert psutil.wait_procs(children, 5)[1] == []
+        finally:
+            process.kill()
 
 
 def test_what_stands_in_the_way(tmp_path: Path) -> None:
