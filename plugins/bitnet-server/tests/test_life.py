@@ -25,6 +25,7 @@ import psutil
 import pytest
 from bitnet_core.structured import MatcherConstraint
 from bitnet_hal.errors import DeviceLostError, GpuError
+from bitnet_server import streams
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LONG = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
@@ -153,6 +154,17 @@ def test_the_queue_is_bounded_and_those_who_leave_it_are_forgotten(serve: Any, e
             waiting.join(20)
             while served.service.active > 1:
                 time.sleep(0.01)
+        served.idle()
+
+
+def test_the_head_of_a_stream_that_waits_comes_alone(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_HEAD_SECONDS", 0.01)
+    with serve(model(max_sequences=1)) as served, served.client() as client, served.client() as other:
+        with client.stream("POST", COMPLETIONS, json={**LONG, "stream": True}) as first:
+            next(first.iter_bytes())
+            with other.stream("POST", COMPLETIONS, json={**LONG, "stream": True}) as second:
+                assert second.status_code == 200
+                assert [kind for kind, _ in served.service.replicas.requests()] == ["running", "waiting"]
         served.idle()
 
 

@@ -29,7 +29,14 @@ if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
 _HEADER = 1000
 """Most characters of a header about tools."""
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",  # the name before tools
+}
 
 
 class ChatCall:

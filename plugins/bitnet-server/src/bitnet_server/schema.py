@@ -117,6 +117,13 @@ class Common(SamplingFields, kw_only=True):
     guided_grammar: str | None = None
 
 
+_TEXT_PARTS = ("text", "input_text", "output_text")
+"""Types of parts with a text, those of OpenAI's other API among them."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some clients begin UTF-8 with it, and a JSON parser may ignore it (RFC 8259, 8.1)."""
+
+
 class ContentPart(Struct):
     """A part of a message's content; only text and a refusal of an earlier answer can be read."""
 
@@ -127,7 +134,7 @@ class ContentPart(Struct):
     @property
     def readable(self) -> str | None:
         """The text of the part; None if it has none."""
-        return {"text": self.text, "refusal": self.refusal}.get(self.type)
+        return self.refusal if self.type == "refusal" else self.text if self.type in _TEXT_PARTS else None
 
 
 class CalledFunction(Struct):
@@ -284,7 +291,7 @@ def parse(body: bytes, kind: type[R]) -> R:
     """Parse the JSON of a request. Raises ApiError 400 that names the field."""
     decoder = _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
     try:
-        request: R = decoder.decode(body)
+        request: R = decoder.decode(body.removeprefix(_BYTE_ORDER_MARK))
     except msgspec.ValidationError as exc:
         text = str(exc)
         found = re.search(r"`\$\.?([^`]*)`$", text) or re.search(r"field `([^`]*)`", text)
