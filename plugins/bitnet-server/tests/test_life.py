@@ -161,7 +161,8 @@ def test_the_head_of_a_stream_that_waits_comes_alone(serve: Any, monkeypatch: py
     monkeypatch.setattr(streams, "_HEAD_SECONDS", 0.01)
     with serve(model(max_sequences=1)) as served, served.client() as client, served.client() as other:
         with client.stream("POST", COMPLETIONS, json={**LONG, "stream": True}) as first:
-            next(first.iter_bytes())
+            words = first.iter_bytes()  # kept: the connection closes with it
+            next(words)
             with other.stream("POST", COMPLETIONS, json={**LONG, "stream": True}) as second:
                 assert second.status_code == 200
                 assert [kind for kind, _ in served.service.replicas.requests()] == ["running", "waiting"]
