@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from subprocess import Popen
 from typing import Self
 
 from bitnet_hal.device import Device, DeviceInfo
@@ -147,10 +148,11 @@ def load_onto(
     request: DeviceRequest,
     make_room: MakeRoom = lambda source, device: None,
     progress: Progress | None = None,
+    process: Popen[bytes] | None = None,
 ) -> Model:
-    """Load a model onto the device of a request, as `load_apart`."""
+    """Load a model onto the device of a request, as `load_apart`. process: a `spawned` one, to be used."""
     opened = partial(open_device, request, fallback=opener.loading.fallback)
-    return load_apart(opener, partial(DeviceProcess, opened), make_room, progress)
+    return load_apart(opener, partial(DeviceProcess, opened, process=process), make_room, progress)
 
 
 def load_replicas(

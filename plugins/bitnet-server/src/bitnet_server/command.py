@@ -91,6 +91,9 @@ def loader(one: ListedModel) -> Callable[[MakeRoom], Model]:
 
 def _loaded(one: ListedModel, requests: Sequence[DeviceRequest], make_room: MakeRoom, *, several: bool) -> Model:
     """Load a model in the process of its device after room was made in the device's memory."""
+    from bitnet_core.engine.replicas.spawning import spawned
+
+    process = None if several else spawned()  # it imports meanwhile what follows
     from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices, load_onto, load_replicas
     from bitnet_core.engine.capacity import memory_wanted
 
@@ -102,7 +105,7 @@ def _loaded(one: ListedModel, requests: Sequence[DeviceRequest], make_room: Make
     with progress_bar("starting") as progress:
         if several:
             return load_replicas(opener, SeveralDevices(requests), prepare, progress)
-        return load_onto(opener, requests[0], prepare, progress)
+        return load_onto(opener, requests[0], prepare, progress, process)
 
 
 def _log_requests() -> None:

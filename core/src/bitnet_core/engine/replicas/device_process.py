@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bitnet_hal.errors import BitnetError, DeviceLostError
 
 from bitnet_core.engine.replicas.messages import Channel
+from bitnet_core.engine.replicas.spawning import spawned
 from bitnet_core.progress import Progress
 
 if TYPE_CHECKING:
@@ -38,10 +37,15 @@ class DeviceProcess:
     progress with that of loading, in a thread of this object.
     """
 
-    def __init__(self, open_device: OpenDevice, known: DeviceInfo | None = None) -> None:
-        """Start the process and open the device there. known: its description by a driver that was asked before, if
-        its index may have changed since. Raises the errors of `open_device`, and BitnetError if there is no process to
-        start."""
+    def __init__(
+        self,
+        open_device: OpenDevice,
+        known: DeviceInfo | None = None,
+        process: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        """Open the device in a process: one that was `spawned`, or a new one. known: its description by a driver that
+        was asked before, if its index may have changed since. Raises the errors of `open_device`, and BitnetError if
+        there is no process to start."""
         self.receive: Callable[[tuple[Any, ...] | None], None] = lambda message: None
         self.progress: Progress | None = None
         self.ended: DeviceLostError | None = None
@@ -50,7 +54,7 @@ class DeviceProcess:
         self._numbers = itertools.count()
         self._answers: dict[int, Future[Any]] = {}
         self._lock = Lock()
-        self._process = _spawned()
+        self._process = process or spawned()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._channel = Channel(self._process.stdout, self._process.stdin)
@@ -153,28 +157,6 @@ class DeviceProcess:
             logging.getLogger(name).log(level, "%s", text)
         else:
             self.receive(message)
-
-
-def _spawned() -> subprocess.Popen[bytes]:
-    """Start an interpreter with the packages of this one; it imports nothing of the program that runs here.
-
-    Its group is its own, so that a Ctrl-C while it starts does not end it before it can ignore that.
-    """
-    program = "import sys; sys.path[:0] = sys.argv[1:]; "
-    program += "from bitnet_core.engine.replicas.worker_process import main; main()"
-    folders = [folder for folder in sys.path if os.path.isabs(folder)]
-    command = [sys.executable, "-X", "utf8", "-c", program, *folders]
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=1 << 20,
-            process_group=None if sys.platform == "win32" else 0,
-        )
-    except (OSError, ValueError) as exc:
-        raise BitnetError(f"no process can be started for a device: {exc}") from exc
 
 
 def _end_of(code: int, info: DeviceInfo | None) -> DeviceLostError:
