@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from bitnet_core.api.replicas import ReplicaOpener, load_onto
+from bitnet_core.engine.replicas import device_process
 from bitnet_core.engine.replicas.device_process import DeviceProcess
 from bitnet_core.engine.replicas.remote_engine import RemoteEngine
 from bitnet_core.engine.replicas.worker_process import EngineHost
@@ -50,7 +52,9 @@ def test_a_model_that_embeds_has_a_process_too() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows lists children in another way")
-def test_nothing_is_left_of_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_model_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_process, "_CLOSING_SECONDS", 60.0)  # the process need not be killed
+    began = time.monotonic()
     with pytest.raises(ModelError):
         load_onto(opener(tmp_path / "none.gguf"), NUMPY)
 
@@ -60,6 +64,7 @@ def test_nothing_is_left_of_a_model_that_cannot_be_loaded(tmp_path: Path) -> Non
     with pytest.raises(OutOfMemoryError):
         load_onto(opener(), NUMPY, no_room)
     assert children() == []
+    assert time.monotonic() - began < 50
 
 
 def test_a_device_that_took_the_place_of_a_lost_one_is_told(make_engine: Any) -> None:

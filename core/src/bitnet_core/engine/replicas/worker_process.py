@@ -201,6 +201,9 @@ class EngineHost:
             while kind == "free":
                 self._channel.send(("answer", number, device.free_memory()))
                 kind, number, *arguments = self._models.get()
+            if kind == "close":
+                device.close()
+                raise BitnetError("the device is closed")
             Thread(target=self._tell_timeout, args=(device,), name="timeout", daemon=True).start()
             model: OpenedModel = arguments[0](device, summary, self._progress)
             engine = model.engine
@@ -229,6 +232,7 @@ class EngineHost:
         self._channel.send(("progress", stage, done, total))
 
     def _close(self, number: int) -> None:
+        self._models.put(("close", None))  # for a device that no model was loaded onto
         if self._thread is not None:
             self._thread.close()
         self._channel.send(("answer", number, None))
