@@ -380,6 +380,8 @@ def test_ctrl_c_while_the_model_is_loaded_ends_every_process() -> None:
             process.stderr.readline()
             while not (children := psutil.Process(process.pid).children()):
                 time.sleep(0.001)
+            while os.getpgid(children[0].pid) == process.pid:  # it has just been forked
+                time.sleep(0.001)
             os.killpg(process.pid, signal.SIGINT)
             assert process.wait(20) == 0
             assert psutil.wait_procs(children, 5)[1] == []
