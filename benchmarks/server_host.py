@@ -3,9 +3,9 @@
     python benchmarks/server_host.py --clients 64
 
 The device (timed_device.py) takes the time of an H200 with 2B-4T, the model is tiny but for its vocabulary, and the
-clients are those of `bitnet bench --server`, in a process of their own. Prints the processor time of the server's
-threads for each token of an answer, and the share of `bitnet bench -s` on the same device, counted alike. The share
-says how much of a GPU's time the host would waste, not how fast a GPU is.
+clients are those of `bitnet bench --server`, in a process of their own. Prints the processor time of the server and of
+its device's process for each token of an answer, and the share of `bitnet bench -s` on the same device, counted alike.
+The share says how much of a GPU's time the host would waste, not how fast a GPU is.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import psutil
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from make_gguf import write
@@ -39,21 +40,16 @@ def install(folder: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), str(Path(__file__).parent)])
 
 
-def thread_seconds(process: int) -> dict[int, float]:
-    """Return the processor time of every thread of a process (Linux)."""
-    found: dict[int, float] = {}
+def seconds_spent(process: int) -> dict[str, float]:
+    """Return the processor time of the event loop, of the server's other threads, and of the process of the device
+    (Linux)."""
+    threads: dict[int, float] = {}
     for thread in Path(f"/proc/{process}/task").iterdir():
-        found[int(thread.name)] = int((thread / "schedstat").read_text().split()[0]) / 1e9
-    return found
-
-
-def microseconds(before: dict[int, float], after: dict[int, float], process: int, tokens: int) -> dict[str, float]:
-    """Return the processor time of a token by thread: the first one runs the event loop, the busiest of the others the
-    engine."""
-    spent = {thread: 1e6 * (seconds - before.get(thread, 0.0)) / tokens for thread, seconds in after.items()}
-    loop = spent.pop(process)
-    others = sorted(spent.values(), reverse=True)
-    return {"event loop": loop, "engine": others[0], "workers": sum(others[1:])}
+        threads[int(thread.name)] = int((thread / "schedstat").read_text().split()[0]) / 1e9
+    loop = threads.pop(process)
+    children = [child.cpu_times() for child in psutil.Process(process).children()]
+    engine = sum(times.user + times.system for times in children)
+    return {"event loop": loop, "other threads": sum(threads.values()), "engine": engine}
 
 
 def main() -> None:
@@ -83,13 +79,14 @@ def report(args: argparse.Namespace) -> None:
             times: list[dict[str, float]] = []
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # clients in a process of their own
                 for run in range(args.repeat + 1):
-                    before = thread_seconds(process)
+                    before = seconds_spent(process)
                     document = pool.submit(measure, url, clients, words, args.tokens, run * clients).result()
                     runs.append(document)
-                    times.append(microseconds(before, thread_seconds(process), process, document["tokens"]))
+                    spent = {part: seconds - before[part] for part, seconds in seconds_spent(process).items()}
+                    times.append({part: 1e6 * seconds / document["tokens"] for part, seconds in spent.items()})
         rates = [document["tokens_per_second"] for document in runs[1:]]
         rate = statistics.median(rates)
-        parts = {part: statistics.median(one[part] for one in times[1:]) for part in times[0]}
+        parts = {part: statistics.mean(one[part] for one in times[1:]) for part in times[0]}
         print(
             f"{clients} clients: {rate:.0f} tokens/s ({min(rates):.0f} to {max(rates):.0f}), "
             f"{100 * rate / beside.whole:.0f} % of bitnet bench -s {clients} ({beside.whole:.0f}, "

@@ -102,3 +102,23 @@ def test_a_lost_device_fails_the_texts_and_is_remembered(faulty: Any, make_engin
         until(lambda: request.finish_reason == "error")
         until(lambda: isinstance(thread.error, DeviceLostError))
         device.before.clear()
+
+
+def test_idle_times_are_used_until_nothing_is_left(make_engine: Make) -> None:
+    parts = iter(range(3))
+    done: list[int] = []
+
+    def part() -> bool:
+        if (number := next(parts, None)) is not None:
+            done.append(number)
+        return number is not None
+
+    thread: EngineThread[Any] = EngineThread(lambda: Owned(make_engine("silu")), lambda outputs: None)
+    thread.idle = part
+    thread.start()
+    try:
+        until(lambda: thread.idle is None)
+        assert done == [0, 1, 2]
+        assert thread.call(lambda owned: owned.engine.max_model_len).result(10) > 0
+    finally:
+        thread.close(10)

@@ -12,6 +12,7 @@ import pytest
 from bitnet_core.cli.app import main
 from bitnet_core.measure.server import measure_server
 from bitnet_hal.errors import UsageError
+from bitnet_server.protocol import GuardedProtocol
 
 
 def test_a_server_is_measured(server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,6 +32,25 @@ def test_errors_are_counted(serve: Any) -> None:
         result = measure_server(served.url, 1, 2, 3000, 5)
     assert [text.startswith("status 400") for text in result.errors] == [True, True]
     assert result.document()["tokens"] == 0
+
+
+def test_clients_keep_their_connections(served_connections: list[object], server: Any) -> None:
+    result = measure_server(server.url, 2, 6, 3, 4)
+    assert (len(result.errors), len(served_connections)) == (0, 2)
+
+
+@pytest.fixture
+def served_connections(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The connections that the server accepts."""
+    made: list[object] = []
+    before = GuardedProtocol.connection_made
+
+    def connection_made(self: GuardedProtocol, transport: Any) -> None:
+        made.append(transport)
+        before(self, transport)
+
+    monkeypatch.setattr(GuardedProtocol, "connection_made", connection_made)
+    return made
 
 
 class Terse(http.server.BaseHTTPRequestHandler):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
 import signal
@@ -24,6 +25,7 @@ import psutil
 import pytest
 from bitnet_core.structured import MatcherConstraint
 from bitnet_hal.errors import DeviceLostError, GpuError
+from bitnet_server import streams
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LONG = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
@@ -155,6 +157,18 @@ def test_the_queue_is_bounded_and_those_who_leave_it_are_forgotten(serve: Any, e
         served.idle()
 
 
+def test_the_head_of_a_stream_that_waits_comes_alone(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_HEAD_SECONDS", 0.01)
+    with serve(model(max_sequences=1)) as served, served.client() as client, served.client() as other:
+        with client.stream("POST", COMPLETIONS, json={**LONG, "stream": True}) as first:
+            words = first.iter_bytes()  # kept: the connection closes with it
+            next(words)
+            with other.stream("POST", COMPLETIONS, json={**LONG, "stream": True}) as second:
+                assert second.status_code == 200
+                assert [kind for kind, _ in served.service.replicas.requests()] == ["running", "waiting"]
+        served.idle()
+
+
 def test_waiting_too_long_is_told(serve: Any, events: Any) -> None:
     with serve(model(max_sequences=1), queue_timeout=0.2, request_timeout=2.0, keep_alive=0.05) as served:
         with served.client() as client, client.stream("POST", COMPLETIONS, json={**LONG, "stream": True}) as first:
@@ -234,11 +248,11 @@ def test_the_device_and_its_memory_are_told(server: Any, client: httpx.Client) -
     assert "# TYPE bitnet:fallbacks_total counter" in text
     model = server.service.model
     kept = model.summary
-    model.summary = kept.moved_to(kept.selected, "lost")
+    model._summary = kept.moved_to(kept.selected, "lost")
     try:
         assert metric(client, "fallbacks_total") == 1
     finally:
-        model.summary = kept
+        model._summary = kept
 
 
 def test_figures(server: Any, client: httpx.Client) -> None:
@@ -355,6 +369,24 @@ def test_a_second_signal_ends_at_once() -> None:
             process.send_signal(signal.SIGINT)
             time.sleep(0.3)
         assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no groups of processes")
+def test_ctrl_c_while_the_model_is_loaded_ends_every_process() -> None:
+    command = [sys.executable, "-c", PROGRAM, "serve", "--port", "0", "-d", "numpy"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stderr is not None
+            process.stderr.readline()
+            while not (children := psutil.Process(process.pid).children()):
+                time.sleep(0.001)
+            while os.getpgid(children[0].pid) == process.pid:  # it has just been forked
+                time.sleep(0.001)
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(20) == 0
+            assert psutil.wait_procs(children, 5)[1] == []
+        finally:
+            process.kill()
 
 
 def test_what_stands_in_the_way(tmp_path: Path) -> None:

@@ -85,6 +85,14 @@ def test_system_and_text_blocks_are_a_chat(client: httpx.Client, chat: Any) -> N
     assert message["content"][0]["text"] == same["choices"][0]["message"]["content"]
 
 
+def test_system_messages_stand_where_they_are(client: httpx.Client, chat: Any) -> None:
+    turns = [*ASKED, {"role": "assistant", "content": "No."}, {"role": "system", "content": "Do."}, *ASKED]
+    begun = [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]}, *turns]
+    message = ask(client, system="Be kind.", messages=begun)
+    same = chat(messages=[{"role": "system", "content": "Be kind.\n\nBe brief."}, *turns])
+    assert message["content"][0]["text"] == same["choices"][0]["message"]["content"]
+
+
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "rise"}])
 def test_a_tool_is_used(client: httpx.Client, choice: dict[str, Any]) -> None:
     fields: dict[str, Any] = {"tools": [TOOL], "tool_choice": choice, "max_tokens": 60}
@@ -144,7 +152,7 @@ def test_count_tokens_counts_what_a_message_has(client: httpx.Client) -> None:
         ({"max_tokens": 0}, 400, "invalid_request_error", "max_tokens"),
         ({"temperature": 9}, 400, "invalid_request_error", "temperature"),
         ({"messages": [{"role": "user", "content": "x " * 4000}]}, 400, "invalid_request_error", "prompt is too long"),
-        ({"messages": [{"role": "system", "content": "x"}]}, 400, "invalid_request_error", "role"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, 400, "invalid_request_error", "role"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error", "image"),
         ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, 400, "invalid_request_error", r"tools[0]"),
         ({"tool_choice": {"type": "maybe"}}, 400, "invalid_request_error", "tool_choice"),

@@ -234,6 +234,31 @@ def test_a_pinned_model_that_cannot_be_loaded_ends_the_server(serve: Any) -> Non
         assert not served.models.ready
 
 
+def test_a_model_that_closes_slowly_breaks_no_answer(serve: Any) -> None:
+    seen = threading.Event()
+
+    def slow(make_room: Any) -> bitnet_core.Model:
+        model = opener(64)(make_room)
+        close = model.close
+
+        def closed() -> None:
+            close()
+            assert seen.wait(10)  # the process of a device may take long
+
+        model.close = closed  # type: ignore[method-assign]
+        return model
+
+    with serve(served=two(b=slow)) as served, served.client() as client:
+        assert context_of(client, "b") == 64
+        client.post("/models/unload", json={"model": "b"})
+        until(lambda: served.models.served[1].service is None)
+        paths = ("/v1/models", "/metrics", "/health/live", "/props?model=b", "/api/ps")
+        assert {client.get(path).status_code for path in paths} == {200}
+        assert states(client)["b"] == "loaded"
+        seen.set()
+        assert context_of(client, "b") == 64  # once it has closed
+
+
 def test_models_are_loaded_and_unloaded_on_demand(pair: Any) -> None:
     assert pair.client.post("/models/load", json={"model": "b"}).json() == {"success": True}
     assert states(pair.client) == {"a": "unloaded", "b": "loaded"}

@@ -9,10 +9,11 @@ import pytest
 from bitnet_core.engine.sampling.defaults import SamplingDefaults
 from bitnet_core.options.fields import options_of
 from bitnet_core.options.sampling import SamplingParams
+from bitnet_server.chat import plain_messages
 from bitnet_server.errors import ApiError
 from bitnet_server.page import contents
 from bitnet_server.request_builder import sampling_of
-from bitnet_server.schema import NUMBERS, CompletionRequest, parse
+from bitnet_server.schema import NUMBERS, ChatRequest, CompletionRequest, parse
 
 
 def request(**fields: Any) -> CompletionRequest:
@@ -50,3 +51,11 @@ def test_the_page_offers_every_number() -> None:
     top_p = next(row for row in rows if row["name"] == "top_p")
     assert (top_p["label"], top_p["min"], top_p["max"], top_p["step"]) == ("Top p", 0, 1, 0.01)
     assert all(row["help"].endswith(".") and row["min"] is not None for row in rows)
+
+
+def test_text_of_other_apis_and_older_names_is_read() -> None:
+    parts = [{"type": kind, "text": kind[0]} for kind in ("text", "input_text", "output_text")]
+    messages = [{"role": "user", "content": parts}, {"role": "function", "name": "f", "content": "found"}]
+    body = b"\xef\xbb\xbf" + json.dumps({"messages": messages}).encode()  # as some clients begin UTF-8
+    plain = plain_messages(parse(body, ChatRequest).messages)
+    assert plain == [{"role": "user", "content": "tio"}, {"role": "tool", "content": "found"}]

@@ -11,9 +11,11 @@ import pytest
 from bitnet_server import request_state, streams
 from bitnet_server.completions import CompletionFormatter
 from bitnet_server.metrics import Histogram
+from bitnet_server.protocol import _HeadWithBody
 from bitnet_server.random_hex import random_hex
 from bitnet_server.request_state import Delta
 from bitnet_server.schema import CompletionRequest, parse
+from bitnet_server.service import Service
 from bitnet_server.streams import ClientGoneError, EventStream, Sender, StreamStart
 from bitnet_server.watchdog import Watchdog
 
@@ -168,3 +170,54 @@ def test_many_streams_have_fewer_events(active: int, seconds: float) -> None:
 def test_random_digits_are_never_the_same() -> None:
     assert len({random_hex(16) for _ in range(1000)}) == 1000
     assert len(random_hex(12)) == 24
+
+
+class Transport:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_head_of_a_response_is_written_with_its_body() -> None:
+    def begun(method: str) -> tuple[Transport, Any, Any]:
+        transport = Transport()
+        cycle: Any = SimpleNamespace(transport=transport, scope={"method": method}, response_started=False)
+        return transport, cycle, _HeadWithBody(cycle)
+
+    transport, cycle, joined = begun("POST")
+    joined.write(b"100 Continue")
+    cycle.response_started = True
+    joined.write(b"head,")
+    assert transport.written == [b"100 Continue"]
+    for part in (b"body", b"more"):
+        joined.write(part)
+    assert transport.written[1:] == [b"head,body", b"more"]
+
+    transport, cycle, joined = begun("GET")
+    cycle.response_started = True
+    joined.write(b"head")
+    joined.close()
+    assert (transport.written, transport.closed) == ([b"head"], True)
+
+    transport, cycle, joined = begun("HEAD")  # without a body
+    cycle.response_started = True
+    joined.write(b"head")
+    assert transport.written == [b"head"]
+
+
+def test_a_request_that_was_cancelled_while_it_was_gathered_is_not_queued() -> None:
+    given: list[Any] = []
+    service: Any = Service.__new__(Service)
+    service.replicas = SimpleNamespace(submit=given.extend)
+    service._unsent = [SimpleNamespace(over=over, request=over) for over in (True, False)]
+    service._send()
+    service._send()
+    assert given == [False]

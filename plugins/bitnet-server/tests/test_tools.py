@@ -214,6 +214,39 @@ def test_allowed_tools() -> None:
         assert refused.value.param == "tool_choice"
 
 
+@pytest.mark.parametrize(
+    ("given", "names", "must"),
+    [
+        ({"type": "function", "name": "g"}, ["g"], True),
+        ({"name": "g"}, ["g"], True),
+        ({"type": "tool", "name": "g"}, ["g"], True),
+        ({"type": "auto"}, ["f", "g"], False),
+        ({"type": "any"}, ["f", "g"], True),
+        ("any", ["f", "g"], True),
+        ({"type": "required"}, ["f", "g"], True),
+        ({"type": "none"}, [], False),
+        ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]}, ["g"], True),
+    ],
+)
+def test_flat_forms_mean_what_their_clients_mean(given: Any, names: list[str], must: bool) -> None:
+    flat = {"type": "function", "name": "g", "description": "Does it.", "parameters": LEAF, "strict": True}
+    choice = chosen([tool(LEAF), flat], given, parallel_tool_calls=True)
+    assert ([one.name for one in choice.functions], choice.must) == (names, must)
+    assert choice.parallel == (names != ["g"] or given.get("type") == "allowed_tools")
+    if "g" in names:
+        function = choice.functions[-1]
+        assert (function.description, function.parameters, function.strict) == ("Does it.", LEAF, True)
+
+
+@pytest.mark.parametrize(
+    "given", [{"type": "function"}, {"type": "web_search", "name": "f"}, {"type": "allowed_tools"}]
+)
+def test_a_choice_of_nothing_is_refused(given: Any) -> None:
+    with pytest.raises(ApiError) as refused:
+        chosen([tool(LEAF)], given)
+    assert refused.value.param == "tool_choice"
+
+
 def parsed(choice: Choice, text: str, size: int, *, answers: bool = False) -> tuple[str, list[tuple[str, str]], str]:
     parser, shown, calls = Parser(choice, answers=answers), "", []
     pieces = [text[at : at + size] for at in range(0, len(text), size)] or [""]

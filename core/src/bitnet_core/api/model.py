@@ -74,11 +74,12 @@ class Model:
         """device: a device, or the engine of another process, which serves requests and can do nothing else. before:
         further devices, with the number of layers that each computes before those of `device`."""
         self.source = source
-        self.summary = summary
+        self._summary = summary
         self.config = options.config_of(source.config)
         self.defaults = sampling_defaults(source)
         self._template: ChatTemplate | None = None
         self._grammars: Grammars | None = None
+        self._remote = device if isinstance(device, RemoteEngine) else None
         if isinstance(device, RemoteEngine):
             self._engine = cast(Engine, device)
         else:
@@ -103,6 +104,11 @@ class Model:
         if self._closed:
             raise closed()
         return self._engine
+
+    @property
+    def summary(self) -> BackendStartupSummary:
+        """The device that was chosen, and those that failed before it; it changes if a device is lost."""
+        return self._summary if self._remote is None else self._remote.summary
 
     @property
     def name(self) -> str:
@@ -408,10 +414,10 @@ class Model:
         self.close()
 
     def _reopen(self, error: GpuError) -> Device | None:
-        moved = open_next(self.summary, error)
+        moved = open_next(self._summary, error)
         if moved is None:
             return None
-        device, self.summary = moved
+        device, self._summary = moved
         return device
 
 

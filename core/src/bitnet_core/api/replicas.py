@@ -1,4 +1,5 @@
-"""One model on several devices, each in a process of its own: what "-d cuda:0,cuda:1,cpu" and "-d all" mean."""
+"""A served model, whose devices are in processes of their own: one device, or what "-d cuda:0,cuda:1,cpu" and "-d all"
+mean."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from subprocess import Popen
 from typing import Self
 
 from bitnet_hal.device import Device, DeviceInfo
@@ -34,6 +36,8 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import arguments_of
 from bitnet_core.options.loading import LoadOptions
+from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.progress import Progress
 from bitnet_core.structured import compiled
 from bitnet_core.tokenizer import load_tokenizer
 
@@ -48,6 +52,17 @@ class ProcessModel:
     def engine(self) -> Engine:
         """The engine of this process."""
         return self._model.engine
+
+    @property
+    def summary(self) -> BackendStartupSummary:
+        """The device in use, which changes if one is lost."""
+        return self._model.summary
+
+    @property
+    def sampling(self) -> list[SamplingParams]:
+        """Greedy parameters, and random ones as the model's defaults if these are."""
+        defaults = self._model.defaults
+        return [defaults.params(temperature=0.0), defaults.params(temperature=defaults.values.temperature or 1.0)]
 
     def constraint(self, given: Constraint) -> Constraint:
         """Compile the grammar of a constraint."""
@@ -67,10 +82,10 @@ class ReplicaOpener:
     loading: LoadOptions
     options: EngineOptions
 
-    def __call__(self, device: Device, summary: BackendStartupSummary) -> ProcessModel:
+    def __call__(self, device: Device, summary: BackendStartupSummary, progress: Progress) -> ProcessModel:
         """Load the model onto a device of this process."""
-        opening = Opening.done(device, summary)
-        return ProcessModel(load(self.model, opening, **arguments_of(self.loading), **arguments_of(self.options)))
+        options = {**arguments_of(self.loading), **arguments_of(self.options)}
+        return ProcessModel(load(self.model, Opening.done(device, summary), progress=progress, **options))
 
     def alone(self) -> Self:
         """Return the opener of the same model without its draft model."""
@@ -84,30 +99,70 @@ class ReplicaOpener:
         return open_source(self.model, self.loading.layout, strict, self.loading.mmap)
 
 
-def load_replicas(
-    opener: ReplicaOpener,
-    several: SeveralDevices,
-    make_room: Callable[[ModelSource, DeviceProcess], None] = lambda source, device: None,
-) -> Model:
-    """Load a model onto the first of several devices, for a ReplicaSet, which serves requests on all of them.
+MakeRoom = Callable[[ModelSource, DeviceProcess], None]
+"""Called before a model takes memory of its device."""
 
-    make_room: called before the model takes memory of the device. The errors are those of `load`.
+
+def load_apart(
+    opener: ReplicaOpener,
+    open_process: Callable[[], DeviceProcess],
+    make_room: MakeRoom = lambda source, device: None,
+    progress: Progress | None = None,
+) -> Model:
+    """Load a model onto a device in another process, for a ReplicaSet: it serves requests and can do nothing else.
+
+    The program that serves then never waits for an engine that holds the interpreter's lock, nor the engine for it. The
+    errors are those of `load`.
     """
-    source = opener.source()
-    try:
-        with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
+        opening = pool.submit(open_process)
+        try:
+            source = opener.source()
+        except BaseException:
+            if opening.exception() is None:
+                opening.result().close()
+            raise
+        try:
             tokenizer = pool.submit(load_tokenizer, source.tokenizer, prepared=False)
-            device = several.open(str(several.first()))
+            device = opening.result()
+            device.progress = progress
             try:
                 make_room(source, device)
             except BaseException:
                 device.close()
                 raise
             engine = RemoteEngine(source, device, opener)
-            model = Model(source, tokenizer, engine, engine.summary, opener.options)
-    except BaseException:
-        source.close()
-        raise
+            device.progress = None
+            try:
+                return Model(source, tokenizer, engine, engine.summary, opener.options)
+            except BaseException:
+                engine.close()
+                raise
+        except BaseException:
+            source.close()
+            raise
+
+
+def load_onto(
+    opener: ReplicaOpener,
+    request: DeviceRequest,
+    make_room: MakeRoom = lambda source, device: None,
+    progress: Progress | None = None,
+    process: Popen[bytes] | None = None,
+) -> Model:
+    """Load a model onto the device of a request, as `load_apart`. process: a `spawned` one, to be used."""
+    opened = partial(open_device, request, fallback=opener.loading.fallback)
+    return load_apart(opener, partial(DeviceProcess, opened, process=process), make_room, progress)
+
+
+def load_replicas(
+    opener: ReplicaOpener,
+    several: SeveralDevices,
+    make_room: MakeRoom = lambda source, device: None,
+    progress: Progress | None = None,
+) -> Model:
+    """Load a model onto the first of several devices, as `load_apart`; the ReplicaSet opens the others."""
+    model = load_apart(opener, lambda: several.open(str(several.first())), make_room, progress)
     model.others = several
     return model
 

@@ -41,7 +41,8 @@ class EngineThread(Generic[M]):
     thread.
     model: None until it is loaded. error: the exception that ended loading or lost the device; nothing can be generated
     after it. stepping_since: time.monotonic() at the start of the current step or command, None between them.
-    interrupt: called after a command was queued, for a step that waits for another process.
+    interrupt: called after a command was queued, for a step that waits for another process. idle: called while there is
+    nothing to do, until it returns False.
     """
 
     def __init__(
@@ -54,22 +55,25 @@ class EngineThread(Generic[M]):
         self.error: Exception | None = None
         self.stepping_since: float | None = None
         self.interrupt: Callable[[], None] | None = None
+        self.idle: Callable[[], bool] | None = None
         self._load = load
         self._deliver = deliver
         self._failed = failed
         self._commands: deque[tuple[Callable[[M], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._running = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
         """Start the thread, which loads the model."""
+        self._running = True
         self._thread.start()
 
     @property
     def alive(self) -> bool:
         """True while the thread runs."""
-        return self._thread.is_alive()
+        return self._running
 
     def call(self, action: Callable[[M], T]) -> Future[T]:
         """Queue action(model) to run before the next step, once the model is loaded. The future receives its result or
@@ -97,17 +101,29 @@ class EngineThread(Generic[M]):
 
     def _run(self) -> None:
         try:
+            self._serve()
+        finally:
+            self._running = False
+
+    def _serve(self) -> None:
+        try:
             self.model = self._load()
         except Exception as exc:
             self.error = exc
             log.debug("loading failed", exc_info=exc)
         else:
-            busy = False
+            busy = self.idle is not None
             while self._wait(busy):
-                busy = self._turn(self.model)
+                busy = self._turn(self.model) or self._idled()
             self._deliver(self.model.engine.fail_all(BitnetError("the model is closed")))
             self.model.close()
         self._refuse_commands()
+
+    def _idled(self) -> bool:
+        """Do a part of what is left for idle times; returns False if there is nothing more."""
+        if self.idle is not None and not self.idle():
+            self.idle = None
+        return self.idle is not None
 
     def _wait(self, busy: bool) -> bool:
         """Wait for work; returns False if the thread must end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -89,33 +90,36 @@ async def _measure(
     target = urlsplit(url)
     if target.scheme not in ("http", "https") or not target.hostname:
         raise UsageError(f"{url} is not an http:// or https:// address")
+    connections = [_Connection(target, key) for _ in range(clients)]
     try:
-        listed = json.loads(b"".join([part async for part in _ask(target, key, "/v1/models", None)]))
+        listed = json.loads(b"".join([part async for part in connections[0].ask("/v1/models", None)]))
         model = str(listed["data"][0]["id"])
+        await asyncio.gather(*(connection.open() for connection in connections))  # not in the measured time
     except (OSError, ValueError, LookupError, TypeError) as exc:
         raise UsageError(f"no model answers at {url}: {exc}") from exc
     answers = [Answer() for _ in prompts]
     fixed = {"model": model, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
     fixed |= {"stream_options": {"include_usage": True}}
-    bodies = [{**fixed, "prompt": prompt_of(number, prompt_words)} for number in prompts]  # not in the measured time
+    bodies = [{**fixed, "prompt": prompt_of(number, prompt_words)} for number in prompts]  # nor are the bodies
     calls = iter(zip(bodies, answers, strict=True))
 
-    async def client() -> None:
+    async def client(connection: _Connection) -> None:
         for body, answer in calls:
-            await _one(target, key, body, answer)
+            await _one(connection, body, answer)
+        connection.close()
 
     began = time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(clients)))
+    await asyncio.gather(*map(client, connections))
     return ServerResult(url, model, clients, tuple(answers), time.perf_counter() - began)
 
 
-async def _one(target: SplitResult, key: str, body: dict[str, Any], answer: Answer) -> None:
+async def _one(connection: _Connection, body: dict[str, Any], answer: Answer) -> None:
     began = time.perf_counter()
     rest = b""
     done = False
     try:
         async with asyncio.timeout(_TIMEOUT):
-            async for part in _ask(target, key, "/v1/completions", body):
+            async for part in connection.ask("/v1/completions", body):
                 *blocks, rest = (rest + part).split(b"\n\n")
                 for block in blocks:
                     done |= block == b"data: [DONE]"
@@ -125,6 +129,7 @@ async def _one(target: SplitResult, key: str, body: dict[str, Any], answer: Answ
             answer.error = "the stream ended without [DONE]"
         answer.tokens = answer.tokens or answer.chunks
     except (OSError, ValueError, TimeoutError) as exc:
+        connection.close()
         answer.error = str(exc) or type(exc).__name__
 
 
@@ -141,37 +146,63 @@ def _note(chunk: dict[str, Any], at: float, answer: Answer) -> None:
         answer.last = at
 
 
-async def _ask(target: SplitResult, key: str, path: str, body: dict[str, Any] | None) -> Any:
-    """Yield the parts of a response body as they arrive. Raises ValueError for a status other than 200."""
-    secure = ssl.create_default_context() if target.scheme == "https" else None
-    port = target.port or (443 if secure else 80)
-    reader, writer = await asyncio.open_connection(target.hostname, port, ssl=secure)
-    try:
+class _Connection:
+    """A client's connection, which is kept for its next request if the server keeps it."""
+
+    def __init__(self, target: SplitResult, key: str) -> None:
+        self._target, self._key = target, key
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open the connection unless it is open. Raises OSError."""
+        if self._streams is None or self._streams[0].at_eof():
+            self.close()
+            secure = ssl.create_default_context() if self._target.scheme == "https" else None
+            port = self._target.port or (443 if secure else 80)
+            self._streams = await asyncio.open_connection(self._target.hostname, port, ssl=secure)
+        return self._streams
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = None
+
+    async def ask(self, path: str, body: dict[str, Any] | None) -> Any:
+        """Yield the parts of a response body as they arrive. Raises ValueError for a status other than 200."""
+        reader, writer = await self.open()
         content = b"" if body is None else json.dumps(body).encode()
+        writer.write(self._head("GET" if body is None else "POST", path, len(content)) + content)
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            status = head.split(" ", 2)[1]
+            length = re.search(r"\ncontent-length: *(\d+)", head)
+            if status != "200":
+                raise ValueError(f"status {status}: {(await reader.read(2000)).decode('utf-8', 'replace')[:200]}")
+            if "transfer-encoding: chunked" in head:
+                while size := int((await reader.readline()).split(b";")[0] or b"0", 16):
+                    yield await reader.readexactly(size)
+                    await reader.readline()
+                await reader.readline()
+            elif length is not None:
+                yield await reader.readexactly(int(length[1]))
+            else:
+                yield await reader.read()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
+            raise ValueError("the connection was closed before the end of the response") from exc
+        if "\nconnection: close" in head:
+            self.close()
+
+    def _head(self, method: str, path: str, length: int) -> bytes:
+        target = self._target
         lines = [
-            f"{'GET' if body is None else 'POST'} {target.path.removesuffix('/').removesuffix('/v1')}{path} HTTP/1.1",
+            f"{method} {target.path.removesuffix('/').removesuffix('/v1')}{path} HTTP/1.1",
             f"Host: {target.netloc.rpartition('@')[2]}",
-            f"Content-Length: {len(content)}",
+            f"Content-Length: {length}",
             "Content-Type: application/json",
-            "Connection: close",
-            *([f"Authorization: Bearer {key}"] if key else []),
+            *([f"Authorization: Bearer {self._key}"] if self._key else []),
         ]
-        writer.write("\r\n".join([*lines, "", ""]).encode() + content)
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        status = head.split(" ", 2)[1]
-        chunked = "transfer-encoding: chunked" in head
-        if status != "200":
-            raise ValueError(f"status {status}: {(await reader.read(2000)).decode('utf-8', 'replace')[:200]}")
-        if not chunked:
-            yield await reader.read()
-            return
-        while size := int((await reader.readline()).split(b";")[0] or b"0", 16):
-            yield await reader.readexactly(size)
-            await reader.readline()
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
-        raise ValueError("the connection was closed before the end of the response") from exc
-    finally:
-        writer.close()
+        return "\r\n".join([*lines, "", ""]).encode()
 
 
 def _quantiles(values: list[float]) -> dict[str, float]:

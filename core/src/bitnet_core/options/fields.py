@@ -123,8 +123,9 @@ def options_of(declaring: Any) -> dict[str, Declared]:
 
 
 @cache
-def _kinds(declaring: Any) -> dict[str, Kind]:
-    return {name: declared.kind for name, declared in options_of(declaring).items()}
+def _kinds(declaring: Any) -> dict[str, tuple[Kind, Any]]:
+    """Return the kind and the default of each option."""
+    return {name: (declared.kind, declared.default) for name, declared in options_of(declaring).items()}
 
 
 def check_options(options: object) -> None:
@@ -133,8 +134,10 @@ def check_options(options: object) -> None:
     Raises UsageError, naming the option, for a value of a wrong type or out of range.
     """
     declaring: Any = type(options)
-    for name, kind in _kinds(declaring).items():
-        object.__setattr__(options, name, checked(name, getattr(options, name), kind))
+    for name, (kind, default) in _kinds(declaring).items():
+        value = getattr(options, name)
+        if value is not default:  # a request's options are nearly all defaults
+            object.__setattr__(options, name, checked(name, value, kind))
 
 
 def arguments_of(options: Any) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class Tokenizer:
         # Lone surrogates (undecodable bytes of a command line) have no UTF-8 form.
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         ids = self._encode(text, parse_special)
-        if not parse_special and any(self.types[token] == TokenType.CONTROL for token in ids):
+        if not parse_special and (self.types[ids] == TokenType.CONTROL).any():
             ids = [part for token in ids for part in self._spelled(token)]
         if add_bos and self.bos_id is not None:
             ids.insert(0, self.bos_id)

@@ -23,6 +23,7 @@ from bitnet_core.engine.replicas.remote_engine import RemoteEngine
 from bitnet_core.engine.replicas.replica_set import ReplicaSet
 from bitnet_core.engine.replicas.routing import TextLength
 from bitnet_core.engine.replicas.speed import DeviceSpeed
+from bitnet_core.engine.request.prompt_scores import PromptScores
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.options.engine import EngineOptions
@@ -187,6 +188,25 @@ def test_logits_of_a_prompt_come_back(pair: Running) -> None:
         logits = alone.logits(tokens)
     assert sorted(seen) == [0, 1, 2]
     assert all(abs(seen[at] - logits[at]).max() < 1e-3 for at in seen)
+
+
+def test_scores_of_a_prompt_are_made_in_the_process(pair: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = pair.model
+    assert model is not None
+    tokens = [5, 6, 7]
+    kept, expected = PromptScores(tokens, 2), PromptScores(tokens, 2)
+    monkeypatch.setattr(PromptScores, "score", None)  # of this process
+    request = model.engine.new_request(tokens, max_tokens=1, scored=kept)
+    pair.submit([request])
+    until(lambda: ended([request]))
+    monkeypatch.undo()
+    with bitnet_core.load(None, "numpy") as alone:
+        for position, logits in enumerate(alone.logits(tokens)):
+            expected(position, logits)
+    assert sorted(kept.scores) == sorted(expected.scores) == [1, 2]
+    for at, score in kept.scores.items():
+        assert (score.token, [token for token, _ in score.top]) == (tokens[at], [t for t, _ in expected.scores[at].top])
+        assert score.logprob == pytest.approx(expected.scores[at].logprob, abs=1e-3)
 
 
 def test_a_prompt_goes_where_it_was_sent_before(pair: Running) -> None:

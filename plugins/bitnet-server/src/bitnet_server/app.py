@@ -69,7 +69,7 @@ def _routes(models: Models) -> list[BaseRoute]:
     made += [Route(path, endpoint, methods=["POST"]) for path, endpoint in post.items()]
     made.append(Route("/v1/responses/{id}", endpoints.kept_response, methods=["GET", "DELETE"]))
     made += [Route(path, endpoints.unmanaged, methods=methods) for path, methods in paths.UNMANAGED.items()]
-    return made + _routes_of_apis(models)
+    return _routes_of_apis(models) + made  # they are compared in this order
 
 
 def _routes_of_apis(models: Models) -> list[BaseRoute]:

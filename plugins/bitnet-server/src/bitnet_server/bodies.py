@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive
 
 from bitnet_server.errors import ApiError
 from bitnet_server.settings import Settings
@@ -33,19 +34,29 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 async def read_body(request: Request, settings: Settings) -> bytes:
     """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow."""
-    limit, parts, size = settings.max_body, [], 0
+    limit = settings.max_body
     announced = request.headers.get("content-length", "0")
     try:
         if announced.isdecimal() and int(announced[:20]) > limit:  # before the client is told to continue
             raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
         async with asyncio.timeout(settings.body_timeout):
-            async for part in request.stream():
-                size += len(part)
-                if size > limit:
-                    raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
-                parts.append(part)
+            return await _parts(request.receive, limit)
     except TimeoutError as exc:
         raise ApiError(408, "the body came too slowly", headers={"connection": "close"}) from exc
+
+
+async def _parts(receive: Receive, limit: int) -> bytes:
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(part)
+        if size > limit:
+            raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
+        parts.append(part)
     return b"".join(parts)
 
 

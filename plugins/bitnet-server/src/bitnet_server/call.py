@@ -20,8 +20,12 @@ class Call(Protocol):
     def service(self) -> Service:
         """The model's service."""
 
+    @property
+    def quick(self) -> bool:
+        """`generations` takes about a millisecond, in which the event loop may wait for it."""
+
     def generations(self) -> list[GenerationRequest]:
-        """Build the generation requests. Runs in a worker thread."""
+        """Build the generation requests. Runs in a worker thread unless it is quick."""
 
     def headers(self) -> dict[str, str]:
         """Return headers of the response."""

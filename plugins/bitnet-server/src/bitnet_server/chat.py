@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,21 +29,39 @@ if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
 _HEADER = 1000
 """Most characters of a header about tools."""
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",  # the name before tools
+}
 
 
 class ChatCall:
     """A chat request: its generation requests, and the formatting of its response."""
 
+    quick = False  # another process renders the template
+
     def __init__(self, service: Service, request: ChatRequest) -> None:
         self.service, self.request = service, request
         self.model: Model = service.model
         self._check()
-        self._tools = Choice.of(request, trained=trained(self.model))
-        self._format = grammar_in(request)
-        answers = self._format is not None and not self._tools.must
-        self._parsers = [Parser(self._tools, answers=answers) for _ in range(request.n or 1)]
         self.states: Sequence[RequestState] = ()
+
+    @cached_property
+    def _tools(self) -> Choice:
+        return Choice.of(self.request, trained=trained(self.model))
+
+    @cached_property
+    def _format(self) -> Grammar | None:
+        return grammar_in(self.request)
+
+    @cached_property
+    def _parsers(self) -> list[Parser]:
+        answers = self._format is not None and not self._tools.must
+        return [Parser(self._tools, answers=answers) for _ in range(self.request.n or 1)]
 
     def _check(self) -> None:
         request = self.request
@@ -118,9 +136,10 @@ class ChatCall:
 
     def _grammar(self) -> Grammar | None:
         """Return the grammar of the answer, with parameters of tools that are supported."""
+        answer = self._format
         if self._tools.tools:
             self._tools = self._tools.supported(self.model.grammars)
-        return self._tools.grammar(self._format)
+        return self._tools.grammar(answer)
 
     def headers(self) -> dict[str, str]:
         """Return headers of the response: the parts of tools that are not enforced."""

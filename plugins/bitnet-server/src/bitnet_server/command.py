@@ -13,7 +13,6 @@ from bitnet_core.cli.options import ModelOptions, QuietOption
 from bitnet_core.cli.parameters import Field, expanded
 from bitnet_core.cli.start import exclude_from_collection, turns_of_threads
 from bitnet_core.options.engine import EngineOptions
-from bitnet_core.options.fields import arguments_of
 from bitnet_core.options.loading import LoadOptions
 from bitnet_core.options.split import main_device
 
@@ -22,6 +21,8 @@ from bitnet_server.settings import KEY_VARIABLE, Settings
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
+    from bitnet_core.engine.replicas.device_process import DeviceProcess
+    from bitnet_core.model.source import ModelSource
     from bitnet_hal.discovery.request import DeviceRequest
 
     from bitnet_server.served_model import MakeRoom
@@ -78,7 +79,7 @@ def loader(one: ListedModel) -> Callable[[MakeRoom], Model]:
 
     def load(make_room: MakeRoom) -> Model:
         several = len(requests) > 1 or requests == (ALL,)
-        loaded = _on_several(one, requests, make_room) if several else _loaded(one, requests[0], make_room)
+        loaded = _loaded(one, requests, make_room, several=several)
         loaded.tokenizer.prepare()
         exclude_from_collection()
         if not several and (hint := slow_device(one.device, loaded.device.info.backend)):
@@ -88,44 +89,23 @@ def loader(one: ListedModel) -> Callable[[MakeRoom], Model]:
     return load
 
 
-def _on_several(one: ListedModel, requests: Sequence[DeviceRequest], make_room: MakeRoom) -> Model:
-    """Load a model onto the first of several devices, each with a process of its own."""
-    from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices, load_replicas
+def _loaded(one: ListedModel, requests: Sequence[DeviceRequest], make_room: MakeRoom, *, several: bool) -> Model:
+    """Load a model in the process of its device after room was made in the device's memory."""
+    from bitnet_core.engine.replicas.spawning import spawned
+
+    process = None if several else spawned()  # it imports meanwhile what follows
+    from bitnet_core.api.replicas import ReplicaOpener, SeveralDevices, load_onto, load_replicas
     from bitnet_core.engine.capacity import memory_wanted
 
     opener = ReplicaOpener(one.model, one.loading, one.engine)
-    with progress_bar("starting"):
-        return load_replicas(
-            opener,
-            SeveralDevices(requests),
-            lambda source, device: make_room(device, memory_wanted(one.engine, source, device)),
-        )
 
+    def prepare(source: ModelSource, device: DeviceProcess) -> None:
+        make_room(device, memory_wanted(one.engine, source, device))
 
-def _loaded(one: ListedModel, request: DeviceRequest, make_room: MakeRoom) -> Model:
-    """Load a model onto a device after room was made in its memory."""
-    from bitnet_core.api import load
-    from bitnet_core.api.loading import open_source
-    from bitnet_core.engine.capacity import memory_wanted
-    from bitnet_hal.discovery.opening import Opening
-    from bitnet_hal.environment import strict_mode
-
-    loading, engine = one.loading, one.engine
-    strict = strict_mode() if loading.strict is None else loading.strict
-    with progress_bar("starting") as progress, Opening(request, loading.fallback) as opening:
-        source = open_source(one.model, loading.layout, strict, loading.mmap)
-        try:
-            device, _ = opening.result()
-        except BaseException:
-            source.close()
-            raise
-        try:
-            make_room(device, memory_wanted(engine, source, device))
-        except BaseException:
-            source.close()
-            device.close()
-            raise
-        return load(source, opening, progress=progress, **arguments_of(loading), **arguments_of(engine))
+    with progress_bar("starting") as progress:
+        if several:
+            return load_replicas(opener, SeveralDevices(requests), prepare, progress)
+        return load_onto(opener, requests[0], prepare, progress, process)
 
 
 def _log_requests() -> None:

@@ -8,14 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-from bitnet_core.engine.request.request import Scored
-from bitnet_core.engine.sampling.logprobs import TokenScore, token_score
+from bitnet_core.engine.request.prompt_scores import PromptScores
+from bitnet_core.engine.sampling.logprobs import TokenScore
 
 from bitnet_server.errors import ApiError
 from bitnet_server.framing import ServerSentEvents
-from bitnet_server.output_format import grammar_in
+from bitnet_server.output_format import asks_for_form, grammar_in
 from bitnet_server.request_builder import check_common, generation_requests
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, TextTemplate, floor, timings, token_bytes, usage
@@ -27,6 +25,8 @@ if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
 
 _MAX_PROMPTS = 64
 _DEFAULT_TOKENS = 16
+_QUICK = 4096
+"""Most characters or tokens of prompts that are tokenized at once: a thread would take longer to begin."""
 
 
 class CompletionCall:
@@ -38,7 +38,7 @@ class CompletionCall:
         self.texts = request.n or 1
         self.states: Sequence[RequestState] = ()
         self.prompts: list[list[int]] = []
-        self._prompt_scores: dict[int, dict[int, TokenScore]] = {}
+        self._prompt_scores: dict[int, PromptScores] = {}
         check_common(request, self.model)
         if request.suffix:
             raise ApiError(400, "this model has no tokens for a suffix", param="suffix", code="unsupported_value")
@@ -46,8 +46,13 @@ class CompletionCall:
             raise ApiError(400, "max_tokens 0 needs echo", param="max_tokens")
         self._given = _prompts(request.prompt)
 
+    @property
+    def quick(self) -> bool:
+        """The prompts are short, and nothing is to be compiled."""
+        return self.texts == 1 and sum(map(len, self._given)) <= _QUICK and not asks_for_form(self.request)
+
     def generations(self) -> list[GenerationRequest]:
-        """Build the generation requests: tokenize, compile grammars. Runs in a worker thread."""
+        """Build the generation requests: tokenize, compile grammars. Runs in a worker thread unless it is quick."""
         self.prompts = [self._tokens(prompt) for prompt in self._given]
         request = self.request
         given = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
@@ -89,22 +94,15 @@ class CompletionCall:
             raise ApiError(400, "the prompt is empty", param="prompt")
         return tokens
 
-    def _scored(self, index: int) -> Scored | None:
-        """Return a callback that keeps the prompt's log probabilities if they are requested, or if the prompt is the
-        whole text.
+    def _scored(self, index: int) -> PromptScores | None:
+        """Return the keeper of the prompt's log probabilities if they are requested, or if the prompt is the whole
+        text.
         """
         request = self.request
         if not request.echo or (request.logprobs is None and request.max_tokens != 0):
             return None
-        prompt = self.prompts[index // self.texts]
-        kept = self._prompt_scores.setdefault(index, {})
-        count = request.logprobs or 0
-
-        def keep(position: int, logits: npt.NDArray[np.float32]) -> None:
-            if position + 1 < len(prompt):
-                kept[position + 1] = token_score(logits, prompt[position + 1], count)
-
-        return keep
+        kept = self._prompt_scores[index] = PromptScores(self.prompts[index // self.texts], request.logprobs or 0)
+        return kept
 
     def echo(self, index: int) -> str:
         """Return the prompt's text if it is to be echoed."""
@@ -118,7 +116,8 @@ class CompletionCall:
         if not self.request.echo or self.request.logprobs is None:
             return []
         prompt = self.prompts[index // self.texts]
-        return [(token, self._prompt_scores[index].get(at)) for at, token in enumerate(prompt)]
+        scores = self._prompt_scores[index].scores
+        return [(token, scores.get(at)) for at, token in enumerate(prompt)]
 
     def to_response(self, deltas: Sequence[Delta]) -> Document:
         """Build the whole response."""

@@ -61,7 +61,7 @@ class Generate:
         self, call: Call, created: float, start: StreamStart | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         service = call.service
-        generations = await in_thread(call.generations)
+        generations = call.generations() if call.quick else await in_thread(call.generations)
         queue, states = await service.submit(generations, created)
         call.states = states
         if start is not None:

@@ -133,7 +133,7 @@ class Loader:
     async def _keep_count(self, one: ServedModel) -> None:
         """Unload models until another may be loaded. Raises ApiError 503 if all of them are pinned."""
         most = self._settings.max_loaded
-        while most is not None and sum(other.service is not None for other in self._served) >= most:
+        while most is not None and sum(other.in_memory for other in self._served) >= most:
             if not await self._evict(one):
                 raise unavailable(f"{most} models are loaded and pinned, and no more may be (--max-loaded)", 60)
 
@@ -144,7 +144,7 @@ class Loader:
         from bitnet_server.room import shortage
 
         while True:
-            others = (other for other in self._served if other is not one and other.service is not None)
+            others = (other for other in self._served if other is not one and other.in_memory)
             beside = [other.placed for other in others if other.placed is not None]
             if not shortage(device, plan, beside):
                 return
@@ -179,10 +179,10 @@ class Loader:
             while one.users:
                 one.quiet.clear()
                 await one.quiet.wait()
-            if one.service is not None:
-                await asyncio.to_thread(one.service.close)
+            if (service := one.service) is not None:
+                one.service = one.keep_alive = None  # while it closes it answers nothing
                 self._metrics[id(one)].unloaded()
-                one.service = one.keep_alive = None
+                await asyncio.to_thread(service.close)
                 self._say(f"{one.names[0]} is unloaded")
         finally:
             one.unloading = None

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import re
 import time
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -153,6 +154,7 @@ class Middleware:
             answer["access-control-expose-headers"] = "x-request-id, retry-after, x-tools-not-enforced"
 
 
+@lru_cache(64)
 def _is_loopback(name: str) -> bool:
     if name == "localhost":
         return True

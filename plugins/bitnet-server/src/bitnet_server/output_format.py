@@ -16,6 +16,15 @@ from bitnet_server.schema import Common
 _VLLM: Final = ("json", "regex", "choice", "grammar")
 """Kinds of structured_outputs, and of the older fields guided_json, guided_regex, ..."""
 
+_FIELDS: Final = (
+    "response_format",
+    "regex",
+    "grammar",
+    "json_schema",
+    "structured_outputs",
+    *(f"guided_{kind}" for kind in _VLLM),
+)
+
 
 def grammar_in(request: Common) -> Grammar | None:
     """Return the grammar that a request asks for. Raises ApiError 400, which names the field, if it is not valid or if
@@ -29,6 +38,11 @@ def grammar_in(request: Common) -> Grammar | None:
         except UsageError as exc:
             raise ApiError(400, str(exc), param=field) from exc
     return None
+
+
+def asks_for_form(request: Common) -> bool:
+    """Return True if a field asks for a form."""
+    return any(getattr(request, field) is not None for field in _FIELDS)
 
 
 def param_of(request: Common) -> str:

@@ -41,6 +41,37 @@ class _Unchunked:
         await self._send(message)
 
 
+class _HeadWithBody:
+    """The transport of a response, which keeps the head until the first part of the body comes: a call of the system
+    costs about as much as the rest of a short answer."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._transport = cycle, cycle.transport
+        self._head: bytes | None = None
+        self._begun = cycle.scope["method"] == "HEAD"  # no body follows
+
+    def write(self, data: bytes) -> None:
+        """Write data, or keep it if it is the head."""
+        if not self._begun and self._cycle.response_started:  # it was "100 Continue" before
+            self._begun, self._head = True, data
+        else:
+            self._transport.write(self._taken() + data)
+
+    def close(self) -> None:
+        """Write what is kept, and close the connection."""
+        if head := self._taken():
+            self._transport.write(head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Return True if the connection is closing."""
+        return self._transport.is_closing()
+
+    def _taken(self) -> bytes:
+        head, self._head = self._head or b"", None
+        return head
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """A protocol that closes connections whose request heads are too long or too slow, and those beyond
     MAX_CONNECTIONS.
@@ -90,6 +121,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _prepare(self, cycle: RequestResponseCycle) -> None:
         """Let a response end its connection, and send one to an HTTP/1.0 client without chunks."""
         cycle.scope["extensions"] = {ABORT: {"now": self.transport.abort}}
+        cycle.transport = _HeadWithBody(cycle)  # type: ignore[assignment]  # as far as a cycle uses it
         if cycle.scope["http_version"] == "1.0":
             cycle.send = _Unchunked(cycle).send  # type: ignore[method-assign]  # uvicorn has no hook
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError, too_long
 from bitnet_server.output_format import param_of
+from bitnet_server.random_hex import random_hex
 from bitnet_server.request_state import GenerationRequest
 from bitnet_server.schema import Common, given_numbers
 
@@ -92,7 +92,7 @@ def generation_requests(
     """
     _check_lengths(prompts, model.engine.max_model_len)
     drawn = request.seed is None or request.seed == RANDOM_SEED
-    seed = secrets.randbits(63) if drawn else request.seed or 0
+    seed = int(random_hex(8), 16) >> 1 if drawn else request.seed or 0
     ends = frozenset() if request.ignore_eos else model.tokenizer.eos_ids
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     named = {token for stop in stops if (token := model.tokenizer.tag(stop)) is not None}

@@ -117,6 +117,13 @@ class Common(SamplingFields, kw_only=True):
     guided_grammar: str | None = None
 
 
+_TEXT_PARTS = ("text", "input_text", "output_text")
+"""Types of parts with a text, those of OpenAI's other API among them."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some clients begin UTF-8 with it, and a JSON parser may ignore it (RFC 8259, 8.1)."""
+
+
 class ContentPart(Struct):
     """A part of a message's content; only text and a refusal of an earlier answer can be read."""
 
@@ -127,7 +134,7 @@ class ContentPart(Struct):
     @property
     def readable(self) -> str | None:
         """The text of the part; None if it has none."""
-        return {"text": self.text, "refusal": self.refusal}.get(self.type)
+        return self.refusal if self.type == "refusal" else self.text if self.type in _TEXT_PARTS else None
 
 
 class CalledFunction(Struct):
@@ -156,20 +163,28 @@ class Message(Struct):
     reasoning_content: str | None = None
 
 
+FUNCTION_NAME = r"^[A-Za-z0-9_.\-]{1,64}$"
+
+
 class Function(Struct):
     """A function that may be called. parameters: a JSON schema."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=FUNCTION_NAME)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
 class Tool(Struct):
-    """An entry of tools; only those of type function can be called."""
+    """An entry of tools; only those of type function can be called. The fields of its function may stand beside the
+    type, as in OpenAI's other API."""
 
-    type: str
+    type: str = "function"
     function: Function | None = None
+    name: Annotated[str, Meta(pattern=FUNCTION_NAME)] | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class NamedFunction(Struct):
@@ -193,11 +208,17 @@ class AllowedTools(Struct):
 
 
 class NamedTool(Struct):
-    """A tool_choice that names a function, or those that may be called."""
+    """A tool_choice that is an object: it names a function, or those that may be called, or a mode.
+
+    Its fields may stand beside the type, as in OpenAI's other API and in Anthropic's.
+    """
 
     type: str = "function"
     function: NamedFunction | None = None
+    name: str | None = None
     allowed_tools: AllowedTools | None = None
+    mode: str | None = None
+    tools: Annotated[list[ListedTool], Meta(max_length=128)] | None = None
 
 
 class ChatRequest(Common, kw_only=True):
@@ -270,7 +291,7 @@ def parse(body: bytes, kind: type[R]) -> R:
     """Parse the JSON of a request. Raises ApiError 400 that names the field."""
     decoder = _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
     try:
-        request: R = decoder.decode(body)
+        request: R = decoder.decode(body.removeprefix(_BYTE_ORDER_MARK))
     except msgspec.ValidationError as exc:
         text = str(exc)
         found = re.search(r"`\$\.?([^`]*)`$", text) or re.search(r"field `([^`]*)`", text)

@@ -51,7 +51,12 @@ class ServedModel:
         """The state for clients; a model that is being unloaded counts as loaded."""
         if self.loading is not None:
             return "loading"
-        return "unloaded" if self.service is None else "loaded"
+        return "loaded" if self.in_memory else "unloaded"
+
+    @property
+    def in_memory(self) -> bool:
+        """It is loaded, or its memory is not free yet."""
+        return self.service is not None or self.unloading is not None
 
     @property
     def model(self) -> Model | None:

@@ -33,6 +33,10 @@ T = TypeVar("T")
 _HANGING = 60.0
 """Seconds of one step after which the engine counts as hanging."""
 
+_GATHERED = 0.002
+"""Seconds for which the requests of a burst are gathered: each time that the engine's thread takes some, the event loop
+waits for it."""
+
 _REMEMBERED = 64
 """Texts whose times say how long the next ones will take."""
 
@@ -63,6 +67,8 @@ class Service:
         self._load = load
         self.replicas: ReplicaSet[Model] = ReplicaSet(self._open, self._deliver)
         self._states: dict[int, RequestState] = {}  # by request id, until a replica's thread ends them
+        self._unsent: list[RequestState] = []
+        self._sent = 0.0  # when requests were given to the engines last
         self._times: deque[float] = deque(maxlen=_REMEMBERED)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -188,12 +194,23 @@ class Service:
         try:
             states = [_state_of(model, generation, queue, created) for generation in generations]
             self._states.update((state.request.id, state) for state in states)
-            self.replicas.submit(state.request for state in states)
         except BitnetError as exc:
             raise from_engine(exc) from exc
         self.active += len(generations)
         self.requests += 1
+        self._unsent += states
+        if now() - self._sent > _GATHERED:
+            self._send()
+        else:
+            asyncio.get_running_loop().call_soon(self._send)
         return queue, states
+
+    def _send(self) -> None:
+        """Give the gathered requests to the engines."""
+        if self._unsent:
+            self.replicas.submit(state.request for state in self._unsent if not state.over)
+            self._unsent.clear()
+            self._sent = now()
 
     def cancel(self, states: Sequence[RequestState]) -> None:
         """Abort the requests of a client that has disconnected; finished ones are left alone."""

@@ -17,6 +17,9 @@ from bitnet_server.service import Service
 from bitnet_server.watchdog import Watchdog
 
 _MIN_EVENT_INTERVAL, _MAX_EVENT_INTERVAL = 0.02, 0.04
+_HEAD_SECONDS = 0.5
+"""Seconds for which the head of a stream may wait for the first text, to be sent with it."""
+
 _SECONDS_PER_STREAM = 0.0006
 """Least seconds between two events of a stream: many small ones cost more than they give, the more the more streams
 there are."""
@@ -219,18 +222,22 @@ class EventStream:
     async def _events(self, reader: Reader, write: Write) -> bytes:
         """Write the events as they come; returns the last ones, which end the response in one write."""
         sent = now()
+        wording, keep_alive = self._wording, self._service.settings.keep_alive
         try:
-            if first := self._wording.start():
-                await write(self._wording.frame(first))
+            chunks = wording.start()
+            deltas = await reader.read(min(_HEAD_SECONDS, keep_alive))
+            if not deltas and not reader.done:
+                await write(wording.frame(chunks))  # with the head
+                chunks, deltas = [], await reader.read(keep_alive)
             while True:
-                deltas = await reader.read(self._service.settings.keep_alive)
-                chunks = [chunk for delta in _joined(deltas) for chunk in self._wording.chunks(delta)]
+                chunks += [chunk for delta in _joined(deltas) for chunk in wording.chunks(delta)]
                 if reader.done:
-                    return self._wording.frame([*chunks, *self._wording.end()]) + self._wording.last
-                await write(self._wording.frame(chunks) if deltas else self._wording.keep_alive)
+                    return wording.frame([*chunks, *wording.end()]) + wording.last
+                await write(wording.frame(chunks) if deltas else wording.keep_alive)
                 if deltas:
                     await reader.pause(sent + self._interval() - now())
                 sent = now()
+                chunks, deltas = [], await reader.read(keep_alive)
         except ApiError as error:
             return self._wording.failed(error)
 

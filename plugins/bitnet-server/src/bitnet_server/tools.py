@@ -18,7 +18,7 @@ from bitnet_core.structured import JSON_STYLE, Grammar, Grammars, checked_schema
 from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError
-from bitnet_server.schema import ChatRequest, Function, NamedTool
+from bitnet_server.schema import AllowedTools, ChatRequest, Function, NamedTool
 from bitnet_server.schema import Tool as GivenTool
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,13 @@ _TEXT: Final = r"""mixed[suffix="<tool_call>\n"]: /([ \t\r\n]*[^{ \t\r\n](.|\n)*
 TEXT: /[ \t\r\n]*[^{ \t\r\n](.|\n)*/ & ~/(.|\n)*<tool_call>(.|\n)*/
 """
 """Text up to the first tag, and text without one."""
+
+_MODES: Final = ("none", "auto", "required", "any")
+"""Values of tool_choice that name no tool, or types of one that is an object; "any" is Anthropic's and Mistral's word
+for "required"."""
+
+_NAMING: Final = ("function", "tool")
+"""Types of a tool_choice that names a tool."""
 
 _EXAMINED: Final = 32
 """Most properties of a request's tools that are found to be faulty one by one: each takes a dozen compilations."""
@@ -108,7 +115,7 @@ class Choice:
         allowed, must = _allowed(request.tool_choice, names)
         tools = [_tool(at, function) for at, function in enumerate(functions) if function.name in allowed]
         parallel = trained if request.parallel_tool_calls is None else request.parallel_tool_calls
-        named = isinstance(request.tool_choice, NamedTool) and request.tool_choice.type == "function"
+        named = isinstance(request.tool_choice, NamedTool) and request.tool_choice.type in _NAMING
         return cls(tuple(tools), must, parallel and not named)
 
     @property
@@ -154,6 +161,9 @@ class Choice:
 
 def _allowed(chosen: str | NamedTool | None, names: list[str]) -> tuple[list[str], bool]:
     """Return the names of the tools that may be called, and whether one has to be."""
+    if isinstance(chosen, NamedTool) and chosen.type in _MODES:
+        chosen = chosen.type
+    chosen = "required" if chosen == "any" else chosen
     must = chosen == "required"
     if isinstance(chosen, NamedTool):
         wanted, must = _named(chosen)
@@ -161,7 +171,7 @@ def _allowed(chosen: str | NamedTool | None, names: list[str]) -> tuple[list[str
         if missing is not None:
             raise ApiError(400, f"tool_choice names {missing!r}, which tools lack", param="tool_choice")
         return wanted, must
-    if chosen not in (None, "none", "auto", "required"):
+    if chosen not in (None, *_MODES):
         raise ApiError(400, "tool_choice must be none, auto, required or a function", param="tool_choice")
     if must and not names:
         raise ApiError(400, "tool_choice is required, but there are no tools", param="tool_choice")
@@ -171,8 +181,10 @@ def _allowed(chosen: str | NamedTool | None, names: list[str]) -> tuple[list[str
 def _named(chosen: NamedTool) -> tuple[list[str], bool]:
     """Return the names in a tool_choice that is an object, and whether one has to be called."""
     allowed = chosen.allowed_tools
-    if chosen.type == "function" and chosen.function is not None:
-        return [chosen.function.name], True
+    if allowed is None and chosen.mode is not None and chosen.tools is not None:
+        allowed = AllowedTools(chosen.mode, chosen.tools)
+    if chosen.type in _NAMING and (name := chosen.function.name if chosen.function else chosen.name) is not None:
+        return [name], True
     if chosen.type != "allowed_tools" or allowed is None:
         raise ApiError(400, "tool_choice must name a function, or be of type allowed_tools", param="tool_choice")
     if allowed.mode not in ("auto", "required") or not allowed.tools:
@@ -185,9 +197,11 @@ def _named(chosen: NamedTool) -> tuple[list[str], bool]:
 def _function(index: int, tool: GivenTool) -> Function:
     if tool.type != "function":
         raise ApiError(400, f"tools[{index}]: only tools of type function can be called", param="tools")
-    if tool.function is None:
+    if tool.function is not None:
+        return tool.function
+    if tool.name is None:
         raise ApiError(400, f"tools[{index}] has no function", param="tools")
-    return tool.function
+    return Function(tool.name, tool.description, tool.parameters, tool.strict)
 
 
 def _tool(index: int, function: Function) -> Tool:

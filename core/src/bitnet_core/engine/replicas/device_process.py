@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from bitnet_hal.errors import BitnetError, DeviceLostError
 
 from bitnet_core.engine.replicas.messages import Channel
+from bitnet_core.engine.replicas.spawning import spawned
+from bitnet_core.progress import Progress
 
 if TYPE_CHECKING:
     from bitnet_hal.device import DeviceInfo
@@ -33,22 +33,28 @@ class DeviceProcess:
     """A device and its process. own_request: the request for the device in that process. timeout: seconds that a wait
     of the present step may take.
 
-    receive: called with every message that is not an answer to `call`, and with None when the process ends, in a thread
-    of this object.
+    receive: called with every message that is not an answer to `call`, and with None when the process ends, and
+    progress with that of loading, in a thread of this object.
     """
 
-    def __init__(self, open_device: OpenDevice, known: DeviceInfo | None = None) -> None:
-        """Start the process and open the device there. known: its description by a driver that was asked before, if
-        its index may have changed since. Raises the errors of `open_device`, and BitnetError if there is no process to
-        start."""
+    def __init__(
+        self,
+        open_device: OpenDevice,
+        known: DeviceInfo | None = None,
+        process: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        """Open the device in a process: one that was `spawned`, or a new one. known: its description by a driver that
+        was asked before, if its index may have changed since. Raises the errors of `open_device`, and BitnetError if
+        there is no process to start."""
         self.receive: Callable[[tuple[Any, ...] | None], None] = lambda message: None
+        self.progress: Progress | None = None
         self.ended: DeviceLostError | None = None
         self._info: DeviceInfo | None = None
         self.timeout = 0.0
         self._numbers = itertools.count()
         self._answers: dict[int, Future[Any]] = {}
         self._lock = Lock()
-        self._process = _spawned()
+        self._process = process or spawned()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._channel = Channel(self._process.stdout, self._process.stdin)
@@ -65,6 +71,10 @@ class DeviceProcess:
         """The description of the device."""
         assert self._info is not None  # it is open
         return self._info
+
+    def moved(self, info: DeviceInfo) -> None:
+        """Note that the process uses another device now."""
+        self._info, self.own_request = info, info.request
 
     @property
     def pid(self) -> int:
@@ -139,25 +149,14 @@ class DeviceProcess:
                 (future.set_result if kind == "answer" else future.set_exception)(result)
         elif kind == "timeout":
             (self.timeout,) = rest
+        elif kind == "progress":
+            if self.progress is not None:
+                self.progress(*rest)
         elif kind == "log":
             name, level, text = rest
             logging.getLogger(name).log(level, "%s", text)
         else:
             self.receive(message)
-
-
-def _spawned() -> subprocess.Popen[bytes]:
-    """Start an interpreter with the packages of this one; it imports nothing of the program that runs here."""
-    program = "import sys; sys.path[:0] = sys.argv[1:]; "
-    program += "from bitnet_core.engine.replicas.worker_process import main; main()"
-    folders = [folder for folder in sys.path if os.path.isabs(folder)]
-    command = [sys.executable, "-X", "utf8", "-c", program, *folders]
-    try:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=1 << 20
-        )
-    except (OSError, ValueError) as exc:
-        raise BitnetError(f"no process can be started for a device: {exc}. Name one device") from exc
 
 
 def _end_of(code: int, info: DeviceInfo | None) -> DeviceLostError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -156,19 +156,22 @@ class Dispatcher:
     @property
     def lost(self) -> Exception | None:
         """The last failure if every device has failed, else None."""
+        if self.replicas[0].state == "ready":  # nearly always: every request asks
+            return None
         with self.lock:
             away = all(replica.state == "away" for replica in self.replicas)
             return max(self.replicas, key=lambda replica: replica.left).failure if away else None
 
     # In the threads of the replicas.
 
-    def _queue_at(self, replica: Replica[Any], request: Request, model: HasEngine) -> None:
-        if self._owners.get(request) is not replica:  # the device failed meanwhile
-            return
-        try:
-            model.engine.queue_request(request)
-        except UsageError as exc:
-            self.outputs(replica, [model.engine.fail_request(request, exc)])
+    def _queue_at(self, replica: Replica[Any], requests: Sequence[Request], model: HasEngine) -> None:
+        for request in requests:
+            if self._owners.get(request) is not replica:  # the device failed meanwhile
+                continue
+            try:
+                model.engine.queue_request(request)
+            except UsageError as exc:
+                self.outputs(replica, [model.engine.fail_request(request, exc)])
 
     def _cancel_at(self, replica: Replica[Any], request: Request, model: HasEngine) -> None:
         with self.lock:
@@ -204,8 +207,8 @@ class Dispatcher:
         if self.closing or not ready:
             return
         if not self.several:
-            while self._queue:
-                self._give(ready[0], self._queue.popleft())
+            self._give(ready[0], list(self._queue))
+            self._queue.clear()
             return
         work = {replica: work_of(replica.requests, replica.slots, self.usual) for replica in ready}
         waiting: list[Request] = []
@@ -213,7 +216,7 @@ class Dispatcher:
             request = self._queue.popleft()
             best = self._best(request, work)
             if work[best].requests < best.slots + max(1, best.slots // 8):
-                self._give(best, request)
+                self._give(best, [request])
             else:
                 waiting.append(request)
             work[best] = work[best].with_request(request, self.usual)
@@ -231,10 +234,10 @@ class Dispatcher:
                 ends[replica] = end_seconds(replica.speed, work[replica], new, tokens)
         return min(ends, key=ends.__getitem__)
 
-    def _give(self, replica: Replica[Any], request: Request) -> None:
-        replica.requests[request] = None
-        self._owners[request] = replica
-        replica.thread.call(partial(self._queue_at, replica, request))
+    def _give(self, replica: Replica[Any], requests: Sequence[Request]) -> None:
+        replica.requests.update(dict.fromkeys(requests))
+        self._owners.update(dict.fromkeys(requests, replica))
+        replica.thread.call(partial(self._queue_at, replica, requests))
 
     def _forget(self, request: Request) -> None:
         self._moves.pop(request, None)

@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 
 from bitnet_hal.errors import BitnetError
 
+from bitnet_core.engine.request.prompt_scores import PromptScores
 from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.sampling.logprobs import TokenScore
 from bitnet_core.engine.serving import ServingEngine
@@ -113,10 +114,13 @@ class Snapshot(NamedTuple):
 
 
 def outgoing(request: Request) -> Request:
-    """Return a copy of a request for another process: `scored`, which is a function of this one, is only marked, and
-    the scores so far stay here."""
+    """Return a copy of a request for another process: `scored`, which may be a function of this one, is only marked
+    unless the other process can make the scores; the scores so far stay here."""
     sent = copy.copy(request)
-    sent.scored = None if request.scored is None else _somewhere_else
+    if isinstance(request.scored, PromptScores):
+        sent.scored = request.scored.empty()
+    elif request.scored is not None:
+        sent.scored = _somewhere_else
     sent.sampler = copy.copy(request.sampler)
     sent.sampler.scores = []
     sent.computed = 0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol, Self, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from bitnet_hal.discovery.selection import BackendStartupSummary
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 
@@ -17,6 +19,7 @@ from bitnet_core.engine.replicas.messages import Output, Snapshot, outgoing
 from bitnet_core.engine.replicas.remote_totals import RemoteTotals
 from bitnet_core.engine.replicas.sent_prefixes import SentPrefixes
 from bitnet_core.engine.request.new_request import check_length, new_request
+from bitnet_core.engine.request.prompt_scores import PromptScores
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.schedule.results import RequestOutput
@@ -24,6 +27,9 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.memory import DeviceMemoryPlan
+
+if TYPE_CHECKING:
+    from bitnet_core.engine.engine import Engine
 
 T = TypeVar("T")
 
@@ -36,6 +42,10 @@ class ModelOpener(Protocol):
 
     def alone(self) -> Self:
         """Return the opener of the same model without its draft model."""
+
+
+def _embed(engine: Engine, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    return engine.embed(texts)
 
 
 class RemoteSpeculation:
@@ -128,6 +138,10 @@ class RemoteEngine:
         """Return function(engine, *arguments), run in the process between two steps; all of it must be picklable."""
         result: T = self.device.call("apply", function, *arguments)
         return result
+
+    def embed(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+        """See Engine.embed."""
+        return self.apply(_embed, texts)
 
     def set_pace(self, seconds: float) -> None:
         """See Engine.set_pace."""
@@ -295,6 +309,10 @@ class RemoteEngine:
             raise error
         if kind == "scored":
             return self._score(*rest)
+        if kind == "moved":
+            (self.summary,) = rest
+            self.device.moved(self.summary.selected)
+            return []
         outputs, self._figures, seconds, snapshot = rest
         self.scheduler.update(self._figures, seconds)
         if snapshot is not None:
@@ -315,12 +333,16 @@ class RemoteEngine:
                 self._forget(request)
         return RequestOutput(request, tokens)
 
-    def _score(self, number: int, position: int, logits: Any) -> list[RequestOutput]:
+    def _score(self, number: int, position: int, made: Any) -> list[RequestOutput]:
+        """Take the logits after a position, or the score of the next token."""
         request = self._requests.get(number)
-        if request is None or request.scored is None:
+        if request is None or request.scored is None or made is None:
             return []
         try:
-            request.scored(position, logits)
+            if isinstance(request.scored, PromptScores):
+                request.scored.scores[position + 1] = made
+            else:
+                request.scored(position, made)
         except Exception as exc:  # noqa: BLE001 - the error of one request must not end the others
             return [self.fail_request(request, exc)]
         return []

@@ -5,6 +5,7 @@ It ends with the server, however that ends: the pipe of its commands closes then
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -12,6 +13,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -25,24 +28,40 @@ from bitnet_hal.errors import BitnetError
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.replicas.messages import Channel, Output, Progress, Snapshot, sendable
+from bitnet_core.engine.replicas.warmup import warm_up
+from bitnet_core.engine.request.prompt_scores import PromptScores
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.thread import EngineThread
+from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.progress import Progress as LoadProgress
 
 _SNAPSHOT_SECONDS = 0.1
 """Pause between two snapshots of the figures while the engine works."""
 
+_TURN = 0.0005
+"""Longest time in seconds that a thread which compiles a grammar keeps the interpreter's lock while a step waits."""
+
+_WARM_UP_SECONDS = 2.0
+"""Seconds after which the server need not wait longer for the kernels of all sizes."""
 
 TIMEOUT_SECONDS = 5.0
 """Pause between two messages that tell how long a step may take."""
 
 
 class OpenedModel(Protocol):
-    """A model with an engine of this process. constraint: makes a request's constraint usable here."""
+    """A model with an engine of this process. summary: names the device in use, which changes if one is lost. sampling:
+    parameters that requests usually have. constraint: makes a request's constraint usable here."""
 
     @property
     def engine(self) -> Engine: ...
+
+    @property
+    def summary(self) -> BackendStartupSummary: ...
+
+    @property
+    def sampling(self) -> Sequence[SamplingParams]: ...
 
     def constraint(self, given: Constraint) -> Constraint: ...
 
@@ -50,7 +69,7 @@ class OpenedModel(Protocol):
 
 
 OpenDevice = Callable[[], tuple[Device, BackendStartupSummary]]
-OpenModel = Callable[[Device, BackendStartupSummary], OpenedModel]
+OpenModel = Callable[[Device, BackendStartupSummary, LoadProgress], OpenedModel]
 
 
 class EngineHost:
@@ -58,7 +77,8 @@ class EngineHost:
 
     It sends tuples: ("answer", number of the command, result), ("refused", number, error), ("outputs", list of Output,
     figures, seconds, Snapshot or None), ("failed", error of a step, error counts), ("scored", request, position,
-    logits), ("figures", figures), ("timeout", seconds), or ("log", logger, level, text).
+    logits, TokenScore or None), ("figures", figures), ("moved", summary), ("progress", stage, done, total), ("timeout",
+    seconds), or ("log", logger, level, text).
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -66,7 +86,11 @@ class EngineHost:
         self._models: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self._requests: dict[int, Request] = {}
         self._begun: set[int] = set()
+        self._compiler = ThreadPoolExecutor(1, "compiler")
+        self._compiled: set[int] = set()  # requests whose grammar is being compiled
+        self._cancelled: set[int] = set()  # those of them that the server has ended
         self._told = 0.0
+        self._summary: BackendStartupSummary | None = None
         self._thread: EngineThread[OpenedModel] | None = None
 
     def serve(self) -> None:
@@ -82,23 +106,53 @@ class EngineHost:
             elif kind == "close":
                 self._close(number)
                 return
+            elif kind == "add":
+                self._receive(*arguments)
             elif self._thread is not None:
                 self._thread.call(partial(self._carry_out, number, getattr(self, kind), *arguments))
+
+    def _receive(self, requests: Sequence[Request]) -> None:
+        """Queue requests; those with a grammar after it is compiled, for which no step waits."""
+        thread = self._thread
+        assert thread is not None
+        plain = [request for request in requests if request.constraint is None]
+        if plain:
+            thread.call(partial(self._carry_out, None, self.add, plain))
+        for request in requests:
+            if request.constraint is not None:
+                self._compiled.add(request.id)
+                self._compiler.submit(self._compile, thread, request)
+
+    def _compile(self, thread: EngineThread[OpenedModel], request: Request) -> None:
+        """Make the constraint of a request usable, and queue the request."""
+        try:
+            assert thread.model is not None
+            assert request.constraint is not None
+            request.constraint = thread.model.constraint(request.constraint)
+            for token in request.generated:
+                request.constraint.accept(token)
+        except Exception as exc:  # noqa: BLE001 - it ends this request only
+            request.error = exc
+        with suppress(BitnetError):  # the thread has ended
+            thread.call(partial(self._carry_out, None, self.add, [request]))
 
     def add(self, model: OpenedModel, requests: Sequence[Request]) -> None:
         """Queue requests, some of whose tokens may have been generated by another process."""
         for request in requests:
-            self._add(model, request)
+            self._compiled.discard(request.id)
+            if request.id in self._cancelled:
+                self._cancelled.remove(request.id)
+            else:
+                self._add(model, request)
 
     def _add(self, model: OpenedModel, request: Request) -> None:
         self._requests[request.id] = request
         try:
-            if request.constraint is not None:
-                request.constraint = model.constraint(request.constraint)
-                for token in request.generated:
-                    request.constraint.accept(token)
+            if request.error is not None:
+                raise request.error
             if request.scored is not None:
-                request.scored = partial(self._scored, request.id)
+                scores = request.scored if isinstance(request.scored, PromptScores) else None
+                request.scored = partial(self._scored, request.id, scores)
             model.engine.queue_request(request)
         except Exception as exc:  # noqa: BLE001 - it ends this request only
             self._deliver([model.engine.fail_request(request, exc)])
@@ -110,6 +164,8 @@ class EngineHost:
         if request is not None:
             model.engine.finish_request(request)
             self._channel.send(("figures", model.engine.figures()))
+        elif number in self._compiled:
+            self._cancelled.add(number)
 
     def apply(self, model: OpenedModel, function: Callable[..., object], *arguments: object) -> object:
         """Return a function's result for the engine."""
@@ -145,17 +201,38 @@ class EngineHost:
             while kind == "free":
                 self._channel.send(("answer", number, device.free_memory()))
                 kind, number, *arguments = self._models.get()
+            if kind == "close":
+                device.close()
+                raise BitnetError("the device is closed")
             Thread(target=self._tell_timeout, args=(device,), name="timeout", daemon=True).start()
-            model: OpenedModel = arguments[0](device, summary)
+            model: OpenedModel = arguments[0](device, summary, self._progress)
             engine = model.engine
-            loaded = (engine.figures(), Snapshot.of(engine), summary, engine.memory_plan(), engine.speculation.kind)
+            self._warm_up(model)
+            self._summary = model.summary
+            snapshot, plan = Snapshot.of(engine), engine.memory_plan()
+            loaded = (engine.figures(), snapshot, model.summary, plan, engine.speculation.kind)
+            gc.freeze()  # a collection of all these objects would stop a step for tens of milliseconds
+            gc.enable()
             self._channel.send(("answer", number, loaded))
         except BaseException as exc:
             self._channel.send(("refused", number, sendable(exc)))
             raise
         return model
 
+    def _warm_up(self, model: OpenedModel) -> None:
+        """Warm the engine up; what takes long is left for the time when there are no requests."""
+        bursts = warm_up(model.engine, model.sampling, self._progress)
+        end = time.monotonic() + _WARM_UP_SECONDS
+        for _ in bursts:
+            if time.monotonic() > end and self._thread is not None:
+                self._thread.idle = lambda: next(bursts, bursts) is not bursts
+                return
+
+    def _progress(self, stage: str, done: int, total: int) -> None:
+        self._channel.send(("progress", stage, done, total))
+
     def _close(self, number: int) -> None:
+        self._models.put(("close", None))  # for a device that no model was loaded onto
         if self._thread is not None:
             self._thread.close()
         self._channel.send(("answer", number, None))
@@ -165,7 +242,10 @@ class EngineHost:
         thread = self._thread
         if thread is None or thread.model is None:
             return
-        engine = thread.model.engine
+        engine, summary = thread.model.engine, thread.model.summary
+        if summary is not self._summary:
+            self._summary, self._told = summary, 0.0
+            self._channel.send(("moved", summary))
         sent = [self._output(request, tokens) for request, tokens in outputs if request.id in self._requests]
         scheduler = engine.scheduler
         now = time.monotonic()
@@ -191,8 +271,8 @@ class EngineHost:
             sampler.scores.clear()
         return number, tokens, sampler.drawn, scores, progress
 
-    def _scored(self, number: int, position: int, logits: npt.NDArray[np.float32]) -> None:
-        self._channel.send(("scored", number, position, logits))
+    def _scored(self, number: int, scores: PromptScores | None, position: int, logits: npt.NDArray[np.float32]) -> None:
+        self._channel.send(("scored", number, position, logits if scores is None else scores.score(position, logits)))
 
     def _failed(self, error: Exception) -> bool:
         """Let the server decide on the requests of a device that failed."""
@@ -226,6 +306,8 @@ def main() -> None:
     """Run in the spawned interpreter: take commands from stdin and send answers to stdout."""
     for number in (signal.SIGINT, signal.SIGTERM):  # of a terminal or a service's group: the server ends this process
         signal.signal(number, signal.SIG_IGN)
+    sys.setswitchinterval(_TURN)
+    gc.disable()  # until the model is loaded
     commands, answers = os.dup(0), os.dup(1)
     silence = os.open(os.devnull, os.O_RDWR)
     os.dup2(silence, 0)

@@ -139,9 +139,15 @@ def chat_messages(request: CountRequest) -> list[Document]:
         found.append({"role": "system", "content": _text(request.system, "system")})
     for at, message in enumerate(request.messages):
         where = f"messages[{at}]"
-        if message.role not in ("user", "assistant"):
-            raise ApiError(400, f"{where}.role must be user or assistant", param=f"{where}.role")
-        if isinstance(message.content, str):
+        if message.role not in ("system", "user", "assistant"):
+            raise ApiError(400, f"{where}.role must be user, assistant or system", param=f"{where}.role")
+        if message.role == "system":
+            text = _text(message.content, f"{where}.content")
+            if found and found[-1]["role"] == "system":  # many templates take one system message, the first
+                found[-1]["content"] += f"\n\n{text}"
+            else:
+                found.append({"role": "system", "content": text})
+        elif isinstance(message.content, str):
             found.append({"role": message.role, "content": message.content})
         elif message.role == "user":
             found += _user(message.content, f"{where}.content")

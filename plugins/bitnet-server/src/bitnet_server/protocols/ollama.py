@@ -145,6 +145,8 @@ class LoadCall:
         self.service = service
         self._formatter = LoadFormatter(request.model, chat=chat, unload=seconds_of(request.keep_alive) == 0)
 
+    quick = True
+
     def generations(self) -> list[GenerationRequest]:
         """Return no requests, so that the answer ends at once."""
         return []

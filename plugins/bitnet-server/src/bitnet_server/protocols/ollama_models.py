@@ -50,7 +50,7 @@ def tags(served: Sequence[ServedModel]) -> Document:
 
 def running(served: Sequence[ServedModel]) -> Document:
     """Return the loaded models, as GET /api/ps does."""
-    return {"models": [_running(one) for one in served if one.state == "loaded"]}
+    return {"models": [_running(one) for one in served if one.model is not None]}
 
 
 def version() -> Document:

@@ -150,10 +150,6 @@ def _tool_fields(tools: list[Document], choice: str | Document | None) -> Docume
         allowed = _allowed_names(choice)
         functions = [function for function in functions if function.get("name") in allowed]
         mode = choice.get("mode", "auto")
-    elif isinstance(choice, dict):
-        if choice.get("type") != "function":
-            raise ApiError(400, "tool_choice must be of type function or allowed_tools", param="tool_choice")
-        mode = {"type": "function", "function": {"name": choice.get("name")}}
     return {"tools": [{"type": "function", "function": one} for one in functions], "tool_choice": mode}
 
 

@@ -79,6 +79,11 @@ class TranslatedCall(ABC):
     def states(self, states: Sequence[RequestState]) -> None:
         self.inner.states = states
 
+    @property
+    def quick(self) -> bool:
+        """The translated call is quick."""
+        return self.inner.quick
+
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests. Runs in a worker thread."""
         self._generations = self.inner.generations()

@@ -1,0 +1,64 @@
+"""Warm an engine up before its first requests: kernels of every size are compiled, and their steps recorded.
+
+A GPU's kernels are compiled for powers of two of rows, about a second for each that is not in the cache on disk, and
+the clients of a burst would wait for all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+from bitnet_hal.device import DeviceType
+
+from bitnet_core.engine.engine import Engine
+from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.progress import Progress
+
+log = logging.getLogger(__name__)
+
+_PROMPT, _TOKENS = 32, 4
+"""Tokens of a prompt and of an answer: less than a block of the cache, so that no prefix is kept."""
+
+_SLOW = 1.0
+"""Seconds of a burst after which larger ones are left out: the device, not the compiler, takes that long."""
+
+
+def warm_up(engine: Engine, sampling: Sequence[SamplingParams], progress: Progress) -> Iterator[None]:
+    """Run bursts of 1, 2, 4, ... requests on a GPU, with each of these sampling parameters; yields after each burst.
+
+    The engine must have no requests meanwhile. Its counters and seconds do not change.
+    """
+    info = engine.device.info
+    if info.type is not DeviceType.GPU or info.fake or engine.config.pooling:
+        return
+    sizes = [1 << power for power in range((engine.sequences - 1).bit_length())] + [engine.sequences]
+    for at, size in enumerate(sizes):
+        progress("compiling", at, len(sizes))
+        for one in (*sampling, sampling[0]):  # the second burst of a kind records what the first one compiled
+            try:
+                took = _burst(engine, size, one)
+            except Exception as error:  # noqa: BLE001 - requests may do without
+                log.warning("warming up %s failed: %s", info.request, error)
+                engine.fail_all(error)
+                return
+            yield
+        if took > _SLOW:
+            return
+
+
+def _burst(engine: Engine, size: int, sampling: SamplingParams) -> float:
+    """Generate `size` texts together; returns the seconds that it took."""
+    scheduler = engine.scheduler
+    counts, seconds = dict(scheduler.counts), dict(scheduler.seconds)
+    began = time.perf_counter()
+    length = max(1, min(_PROMPT, engine.max_model_len - _TOKENS))
+    for request in range(size):
+        prompt = [(7 * request + token) % engine.config.tokens for token in range(length)]
+        engine.add_request(prompt, sampling, max_tokens=min(_TOKENS, engine.max_model_len - 1))
+    while engine.step():
+        pass
+    scheduler.counts.update(counts)
+    scheduler.seconds.update(seconds)
+    return time.perf_counter() - began

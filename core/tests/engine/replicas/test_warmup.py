@@ -1,0 +1,61 @@
+"""What an engine does before its first requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bitnet_core.engine.replicas import warmup
+from bitnet_core.engine.replicas.warmup import warm_up
+from bitnet_core.options.sampling import SamplingParams
+from bitnet_hal.device import DeviceType
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
+
+KINDS = [SamplingParams(), SamplingParams(temperature=1.0)]
+GPU = replace(numpy_info(), type=DeviceType.GPU)
+
+
+def ignored(*_: object) -> None:
+    pass
+
+
+def test_steps_of_every_size_are_recorded_and_nothing_is_counted(make_engine: Callable[..., Any]) -> None:
+    engine = make_engine(device=NumpyDevice(GPU), max_sequences=3)
+    before = dict(engine.scheduler.counts), dict(engine.scheduler.seconds), engine.figures()
+    stages: list[tuple[str, int, int]] = []
+    assert len(list(warm_up(engine, KINDS, lambda *stage: stages.append(stage)))) == 9
+    assert stages == [("compiling", at, 3) for at in range(3)]
+    recorded = set(engine.recordings())
+    assert {f"greedy decode, {size} rows" for size in (1, 2, 3)} <= recorded
+    assert any(name.startswith("prompt, ") for name in recorded)
+    assert (dict(engine.scheduler.counts), dict(engine.scheduler.seconds), engine.figures()) == before
+
+
+def test_larger_bursts_are_left_out_on_a_slow_device(
+    make_engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warmup, "_SLOW", 0.0)
+    engine = make_engine(device=NumpyDevice(GPU), max_sequences=3)
+    assert len(list(warm_up(engine, KINDS, ignored))) == 3
+
+
+def test_a_failure_leaves_no_requests(
+    make_engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = make_engine(device=NumpyDevice(GPU), max_sequences=3)
+
+    def broken() -> None:
+        raise ValueError("a kernel is broken")
+
+    monkeypatch.setattr(engine, "step", broken)
+    assert list(warm_up(engine, KINDS, ignored)) == []
+    assert "a kernel is broken" in caplog.text
+    assert not engine.figures()["waiting"]
+
+
+@pytest.mark.parametrize("info", [numpy_info(), replace(GPU, fake=True)])
+def test_only_gpus_are_warmed_up(make_engine: Callable[..., Any], info: Any) -> None:
+    assert list(warm_up(make_engine(device=NumpyDevice(info)), KINDS, ignored)) == []
