@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing.plugin import part
 from bitnet_hal.testing.speed import CONTEXT, Shape, measure, shapes
 from bitnet_hal.testing.workbench import Bench
 
@@ -52,17 +54,21 @@ def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess
 
 
 def test_parts_hold_each_case_once(tmp_path: Path) -> None:
-    parts = []
-    for number in (1, 2):
-        done = run(
-            tmp_path, ADOPTED, f"--bitnet-part={number}/2", "--collect-only", "-k", "test_kernel and embed_rows-t"
-        )
-        parts.append({line for line in done.stdout.splitlines() if "embed_rows-t" in line})
-    everything = run(tmp_path, ADOPTED, "--collect-only", "-k", "test_kernel and embed_rows-t").stdout.splitlines()
-    assert all(parts)
-    assert not parts[0] & parts[1]
-    assert parts[0] | parts[1] == {line for line in everything if "embed_rows-t" in line}
-    assert "invalid _part value" in run(tmp_path, ADOPTED, "--bitnet-part=3/2").stderr
+    def cases(text: str) -> set[str]:
+        done = run(tmp_path, ADOPTED, f"--bitnet-part={text}", "--collect-only", "-k", "test_kernel and embed_rows-t")
+        return {line for line in done.stdout.splitlines() if "embed_rows-t" in line}
+
+    first, second = cases("1/2"), cases("2/2")
+    assert first
+    assert second
+    assert not first & second
+    assert first | second == cases("1/1")
+
+
+@pytest.mark.parametrize("text", ["3/2", "0/2", "2", "one/2"])
+def test_a_part_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"N/M"):
+        part(text)
 
 
 def test_a_report_tells_what_passed_failed_and_skipped(tmp_path: Path) -> None:

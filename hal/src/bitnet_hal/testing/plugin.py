@@ -6,6 +6,7 @@ collected.
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -42,15 +43,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="time each kernel at 2B-4T shapes instead of testing; with =FILE, write JSON too",
     )
     group.addoption(REPORT, metavar="FILE", help="write the outcome of every test as JSON")
-    group.addoption(PART, metavar="N/M", type=_part, help="of M parts of the kernels' cases, run the Nth (1 to M)")
+    group.addoption(PART, metavar="N/M", type=part, help="of M parts of the kernels' cases, run the Nth (1 to M)")
 
 
-def _part(text: str) -> tuple[int, int]:
-    """Return (N, M) of N/M. Raises ValueError, which argparse reports, if it is not 1 <= N <= M."""
-    number, count = map(int, text.split("/"))
-    if not 1 <= number <= count:
-        raise ValueError
-    return number, count
+def part(text: str) -> tuple[int, int]:
+    """Return (N, M) of N/M. Raises ArgumentTypeError if it is not 1 <= N <= M."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ArgumentTypeError(f"{text!r} is not N/M with 1 <= N <= M")
+    return int(number), int(count)
 
 
 def pytest_configure(config: pytest.Config) -> None:
