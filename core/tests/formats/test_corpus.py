@@ -86,3 +86,11 @@ def test_layouts_are_converted_without_a_change(tmp_path: Path, name: str, targe
 def test_falcon3_is_reported(tmp_path: Path) -> None:
     findings = open_model(ENTRIES["falcon3"].write(tmp_path / "a.gguf"), strict=True).findings
     assert "pre-tokenizer-disputed" in [finding.code for finding in findings]
+
+
+@pytest.mark.parametrize("name", ["trilm", "i2_s", "q2_0-128"])
+def test_a_download_that_was_cut_off_is_named(tmp_path: Path, name: str) -> None:
+    path = ENTRIES[name].write(tmp_path / f"{name}.gguf")
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(ModelError, match="seems cut off; get the file again"):
+        read(path)
