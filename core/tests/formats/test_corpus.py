@@ -94,3 +94,19 @@ def test_a_download_that_was_cut_off_is_named(tmp_path: Path, name: str) -> None
     path.write_bytes(path.read_bytes()[:-5000])
     with pytest.raises(ModelError, match="seems cut off; get the file again"):
         read(path)
+
+
+def test_a_damaged_table_is_not_called_one_that_f16_rounds(tmp_path: Path) -> None:
+    keys, tensors = corpus.model(
+        142,
+        corpus.blocks(corpus.codes(), 128, corpus.quarters, False),
+        "qwen3",
+        "qwen2",
+        **{"attention.key_length": 64},
+    )
+    kind, shape, data = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = kind, shape, np.full_like(data, 0xFF)
+    path = tmp_path / "a.gguf"
+    path.write_bytes(corpus.gguf(keys, tensors))
+    with pytest.raises(ModelError, match="token_embd: a value is infinite or not a number: the data is damaged"):
+        convert(open_model(path), tmp_path / "out", "safetensors")

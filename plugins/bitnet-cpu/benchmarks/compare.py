@@ -99,9 +99,14 @@ def bitnet(path: str, threads: int, lm_head_int8: Literal["on", "off"] = "off") 
         sys.exit("bitnet-cpu is not installed: 'cpu' is the numpy device")
 
     def decode(count: int) -> float:
-        prompt = tokens(8)
-        alone = timed(lambda: model.generate(prompt, max_tokens=1))
-        return (timed(lambda: model.generate(prompt, max_tokens=count + 1)) - alone) / count
+        request = model.engine.add_request(tokens(8), max_tokens=count + 1)
+        while not request.generated_tokens:
+            model.engine.step()
+        before = request.generated_tokens
+        began = clock()
+        while request.finish_reason is None:
+            model.engine.step()
+        return (clock() - began) / (request.generated_tokens - before)
 
     def prefill(count: int) -> float:
         return timed(lambda: model.generate(tokens(count), max_tokens=1)) / count
