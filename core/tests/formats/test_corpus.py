@@ -86,3 +86,27 @@ def test_layouts_are_converted_without_a_change(tmp_path: Path, name: str, targe
 def test_falcon3_is_reported(tmp_path: Path) -> None:
     findings = open_model(ENTRIES["falcon3"].write(tmp_path / "a.gguf"), strict=True).findings
     assert "pre-tokenizer-disputed" in [finding.code for finding in findings]
+
+
+@pytest.mark.parametrize("name", ["trilm", "i2_s", "q2_0-128"])
+def test_a_download_that_was_cut_off_is_named(tmp_path: Path, name: str) -> None:
+    path = ENTRIES[name].write(tmp_path / f"{name}.gguf")
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(ModelError, match="seems cut off; get the file again"):
+        read(path)
+
+
+def test_a_damaged_table_is_not_called_one_that_f16_rounds(tmp_path: Path) -> None:
+    keys, tensors = corpus.model(
+        142,
+        corpus.blocks(corpus.codes(), 128, corpus.quarters, False),
+        "qwen3",
+        "qwen2",
+        **{"attention.key_length": 64},
+    )
+    kind, shape, data = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = kind, shape, np.full_like(data, 0xFF)
+    path = tmp_path / "a.gguf"
+    path.write_bytes(corpus.gguf(keys, tensors))
+    with pytest.raises(ModelError, match="token_embd: a value is infinite or not a number: the data is damaged"):
+        convert(open_model(path), tmp_path / "out", "safetensors")

@@ -200,8 +200,11 @@ def test_an_extra_scale_tensor_multiplies(tmp_path: Path, make_tiny: Make) -> No
         ("a.safetensors", struct.pack("<Q", 2) + b"{}", "folder"),
         ("model_state_int2.pt", b"PK\x03\x04" + bytes(32), "pickle"),
         ("readme.txt", b"hello there, this is text", "not a model file"),
+        ("ggml-model.bin", b"tjgg" + bytes(32), "older than GGUF"),
+        ("a.gguf", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1", "Git LFS pointer"),
+        ("a.gguf", b"<!DOCTYPE html><html><head><title>Sign in</title>", "a web page"),
     ],
-    ids=range(9),
+    ids=range(12),
 )
 def test_other_files_are_refused_with_a_reason(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     path = tmp_path / name

@@ -196,10 +196,18 @@ def test_shards_and_recent_rope_parameters(tmp_path: Path) -> None:
     assert source.ternary("blk.0.ffn_up").rows == FFN
     assert len(source.sha256()) == 64
     (path / "model-00001.safetensors").unlink()
-    with pytest.raises(ModelError, match="not a safetensors file in the folder"):
+    with pytest.raises(ModelError, match="which is missing in the folder; get it as well"):
         open_model(path)
     (path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../secret.safetensors"}}')
     with pytest.raises(ModelError, match="not a safetensors file in the folder"):
+        open_model(path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_git_lfs_pointers_are_named(tmp_path: Path, name: str) -> None:
+    path = Folder().write(tmp_path / "m")
+    (path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 123\n")
+    with pytest.raises(ModelError, match=f"{name}: is a Git LFS pointer"):
         open_model(path)
 
 

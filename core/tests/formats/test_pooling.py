@@ -73,6 +73,7 @@ def test_a_folder_states_its_mode(tmp_path: Path, config: dict[str, Any], mode: 
         ({}, MODULES, "1_Pooling", "only mean, cls and lasttoken"),
         ({"pooling_mode": "lasttoken"}, (*MODULES, "Dense"), "1_Pooling", "Dense"),
         ({"pooling_mode": "lasttoken"}, MODULES, "../elsewhere", "not the name of a folder"),
+        ({"pooling_mode": "lasttoken"}, MODULES, "..", "not the name of a folder"),
     ],
 )
 def test_other_modules_and_modes_are_refused(

@@ -60,7 +60,7 @@ def folder(part: str, value: Any) -> str:
         ({}, {"kind": "hf", "tokenizer_json": folder("model", {"vocab": {"a": 0}})}, "merges"),
         ({}, {"kind": "hf", "tokenizer_json": folder("model", {"continuing_subword_prefix": "\0"})}, "subword_prefix"),
         ({}, {"kind": "hf", "tokenizer_json": folder("decoder", {"type": "WordPiece"})}, "WordPiece"),
-        ({}, {"kind": "hf", "tokenizer_json": folder("decoder", None)}, "not byte-level"),
+        ({}, {"kind": "hf", "tokenizer_json": folder("decoder", None)}, "has no decoder: not byte-level"),
         ({}, {"kind": "hf", "tokenizer_json": folder("normalizer", {"type": "Precompiled"})}, "Precompiled"),
         ({}, {"kind": "hf", "tokenizer_json": folder("pre_tokenizer", {"type": "Split"})}, "cannot be loaded"),
         ({}, {"kind": "hf", "tokenizer_json": '{"added_tokens": [1]}'}, "without content"),

@@ -3,6 +3,8 @@
     python model_files.py FOLDER
     python compare.py FOLDER [--shape bonsai-1.7b] [--peer-python PATH] [--rounds 5] [--kernels avx512vnni,avx2]
                       [--threads 16,8]
+    python random_gguf.py maple-20b FOLDER --layers 8 --head f16     # and q6_k; or bonsai-27b
+    python compare.py FOLDER --shape maple-20b --layers 8
 
 Every contender is a process that keeps its model loaded; in each round each of them decodes once, and one more process
 measures how fast as many threads read memory. Then they take turns at a prompt. Medians over the rounds are printed as
@@ -30,10 +32,21 @@ import numpy as np
 import psutil
 
 CONTEXT = 1024
+CLOCK = "BITNET_COMPARE_CLOCK"
 BONSAI = "bonsai-1.7b-q20.gguf"
 HEAD_VALUES = 128256 * 2560
+MAPLE_HEAD_VALUES = 151936 * 2048
+MAPLE_EXPERT_BYTES = 3 * 512 * 2048 // 256 * 66
+MAPLE_EXPERTS, MAPLE_USED = 256, 8
+BONSAI_27B_HEAD_BYTES = 248320 * 5120 // 64 * 18
 READ_BYTES = 1 << 30
 Command = Callable[[int], float]
+
+
+def file_name(shape: str, layers: int, head: str = "") -> str:
+    """Return the name of a file that random_gguf.py writes; `head` is that of maple-20b."""
+    kind = f"tq20-{head}" if shape == "maple-20b" else "q20"
+    return f"{shape}-{layers}-layers-{kind}.gguf".replace("_", "")
 
 
 def tokens(count: int) -> list[int]:
@@ -51,10 +64,15 @@ def serve(load: Callable[[str, int], dict[str, Command]], path: str, threads: in
         print(json.dumps(answers[name](int(count))), flush=True)
 
 
+def clock() -> float:
+    """Return seconds: of the wall, or of the process's processor time."""
+    return time.process_time() if os.environ.get(CLOCK) == "processor" else time.perf_counter()
+
+
 def timed(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = clock()
     run()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def memory(path: str, threads: int) -> dict[str, Command]:
@@ -81,11 +99,17 @@ def bitnet(path: str, threads: int, lm_head_int8: Literal["on", "off"] = "off") 
         sys.exit("bitnet-cpu is not installed: 'cpu' is the numpy device")
 
     def decode(count: int) -> float:
-        result = model.generate(tokens(8), max_tokens=count + 1)
-        return result.decode_seconds / (len(result.tokens) - 1)
+        request = model.engine.add_request(tokens(8), max_tokens=count + 1)
+        while not request.generated_tokens:
+            model.engine.step()
+        before = request.generated_tokens
+        began = clock()
+        while request.finish_reason is None:
+            model.engine.step()
+        return (clock() - began) / (request.generated_tokens - before)
 
     def prefill(count: int) -> float:
-        return model.generate(tokens(count), max_tokens=1).prefill_seconds / count
+        return timed(lambda: model.generate(tokens(count), max_tokens=1)) / count
 
     return {"decode": decode, "prefill": prefill}
 
@@ -113,7 +137,7 @@ class Contender:
 
     name: str
     process: subprocess.Popen[str]
-    file: int = 0  # bytes that one token reads: the whole file, since the head is the embedding
+    file: int = 0  # bytes that one token reads: the whole file, if the head is the embedding
     load: float = 0
     speeds: dict[str, list[float]] = field(default_factory=lambda: {"decode": [], "prefill": [], "read": []})
 
@@ -166,17 +190,43 @@ def two_b4t(options: argparse.Namespace, threads: int) -> tuple[list[Contender],
 
 def bonsai(options: argparse.Namespace, threads: int) -> tuple[list[Contender], list[Contender]]:
     """The same file for both sides."""
-    path = options.folder / BONSAI
+    small = options.shape == "bonsai-1.7b"
+    path = options.folder / (BONSAI if small else file_name(options.shape, options.layers))
     ours = [
         start(f"bitnet {kernel}", sys.executable, "bitnet", path, threads, {"BITNET_CPU_KERNEL": kernel})
         for kernel in options.kernels.split(",")
     ]
-    return ours, [start("llama.cpp Q2_0", options.peer_python, "llama", path, threads, {})]
+    peers = [start("llama.cpp Q2_0", options.peer_python, "llama", path, threads, {})]
+    for contender in (*ours, *peers):
+        contender.file -= 0 if small else BONSAI_27B_HEAD_BYTES  # of the embedding
+    return ours, peers
+
+
+def maple(options: argparse.Namespace, threads: int) -> tuple[list[Contender], list[Contender]]:
+    """The same files for both sides, with an f16 and with a q6_K head."""
+    f16, q6k = (options.folder / file_name(options.shape, options.layers, head) for head in ("f16", "q6_k"))
+    ours = []
+    for kernel in options.kernels.split(","):
+        environment = {"BITNET_CPU_KERNEL": kernel}
+        ours += [
+            start(f"bitnet {kernel}, f16 head", sys.executable, "bitnet", f16, threads, environment),
+            start(f"bitnet {kernel}, exact small head", sys.executable, "bitnet-small", f16, threads, environment),
+            start(f"bitnet {kernel}, q6k head", sys.executable, "bitnet", q6k, threads, environment),
+        ]
+    peers = [
+        start("llama.cpp TQ2_0, f16 head", options.peer_python, "llama", f16, threads, {}),
+        start("llama.cpp TQ2_0, q6k head", options.peer_python, "llama", q6k, threads, {}),
+    ]
+    for contender in (*ours, *peers):
+        table = MAPLE_HEAD_VALUES * 210 // 256 if contender.name.endswith("q6k head") else MAPLE_HEAD_VALUES * 2
+        contender.file -= table + options.layers * (MAPLE_EXPERTS - MAPLE_USED) * MAPLE_EXPERT_BYTES
+        contender.file -= MAPLE_HEAD_VALUES if contender.name.endswith("small head") else 0
+    return ours, peers
 
 
 def compare(options: argparse.Namespace, threads: int) -> None:
     """Print one table."""
-    ours, peers = (bonsai if options.shape == "bonsai-1.7b" else two_b4t)(options, threads)
+    ours, peers = CONTENDERS[options.shape](options, threads)
     contenders = [*ours, *peers]
     bandwidth = start("memory", sys.executable, "memory", options.folder, threads, {})
     prompted = [
@@ -213,17 +263,25 @@ def compare(options: argparse.Namespace, threads: int) -> None:
         contender.process.terminate()
 
 
+CONTENDERS = {"2b4t": two_b4t, "bonsai-1.7b": bonsai, "bonsai-27b": bonsai, "maple-20b": maple}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--shape", choices=["2b4t", "bonsai-1.7b"], default="2b4t")
+    parser.add_argument("--shape", choices=CONTENDERS, default="2b4t")
+    parser.add_argument("--layers", type=int, default=8, help="layers of the file of maple-20b or bonsai-27b")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has llama_cpp")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=8, help="decoded per round")
     parser.add_argument("--prompt", type=int, default=512, help="0 leaves prefill out")
     parser.add_argument("--kernels", default="avx2")
     parser.add_argument("--threads", default="2", help="one table for each number")
+    parser.add_argument(
+        "--clock", choices=("wall", "processor"), default="wall", help="processor: for one thread on a busy machine"
+    )
     options = parser.parse_args()
+    os.environ[CLOCK] = options.clock
     for threads in options.threads.split(","):
         compare(options, int(threads))
 

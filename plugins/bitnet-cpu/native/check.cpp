@@ -293,7 +293,7 @@ void check_route(const Launch& l, const Checker& check) {
   check.holds(2, "weights", p.rows, p.used, 4);
 }
 
-size_t check_experts(const Launch& l, const Checker& check) {
+size_t check_experts(const Launch& l, const Checker& check, const Path& path) {
   const auto p = params_of<ExpertParams>(l);
   const uint64_t pairs = uint64_t(p.rows) * p.used, matrices = uint64_t(p.experts) * p.outs;
   check.require(p.outs > 0 && p.outs <= MOST_WIDTH && p.width > 0 && p.width <= MOST_WIDTH && p.width % 128 == 0,
@@ -308,7 +308,8 @@ size_t check_experts(const Launch& l, const Checker& check) {
   check.holds(4, "qsum", uint64_t(p.rows) * p.inputs, scales, 4);
   check.holds(5, "ids", p.rows, p.used, 4);
   check.output(6, "y", pairs, p.y_stride, p.y_first, p.outs);
-  return PAIRS_AT_ONCE * (4 * (size_t(p.width) / PART + blocks + p.outs) + size_t(p.width) + 8 * size_t(scales));
+  const size_t panel = (size_t(p.width) + size_t(blocks) * 4) * path.panel_rows;  // more than the scales of a few tokens
+  return panel + PAIRS_AT_ONCE * (size_t(p.width) + 8 * size_t(scales));
 }
 
 size_t check_clamp(const Launch& l, const Checker& check) {
@@ -371,7 +372,7 @@ size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
     case GATED_DELTA_RULE: return check_delta(l, check);
     case GATED_RMS_NORM: return check_gated_norm(l, check);
     case ROUTE_EXPERTS: return check_route(l, check), 0;
-    case MATMUL_EXPERTS: return check_experts(l, check);
+    case MATMUL_EXPERTS: return check_experts(l, check, path);
     case CLAMP_GLU_QUANTIZE: return check_clamp(l, check);
     case SUM_EXPERTS: return check_sum(l, check), 0;
     case WINDOW_ATTENTION: check.require(l.params[7] > 0, "window is 0"); return check_attention(l, check);

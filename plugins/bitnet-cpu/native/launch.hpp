@@ -41,7 +41,7 @@ enum KvType : uint32_t { KV_F32, KV_F16, KV_INT8 };
 constexpr uint32_t KV_BLOCK = 64;
 constexpr uint32_t HEAD_GROUP = 64;  // rows of a head whose best lower bound is kept
 constexpr uint32_t PART = 32;        // columns for which quantized activations have a scale and a sum, where ABLOCK is not 0
-constexpr uint32_t PAIRS_AT_ONCE = 4;  // rows of one expert that are multiplied together
+constexpr uint32_t PAIRS_AT_ONCE = 48;  // rows of one expert that are multiplied together
 constexpr uint32_t MAX_VIEWS = 8;
 constexpr uint32_t MAX_PARAMS = 8;
 

@@ -185,11 +185,11 @@ def share_rule(info: DeviceInfo) -> str:
 def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
     """Return the rows of a prompt step: at most `chunk`, and at most MAX_CHUNK or a row for each sequence.
 
-    A discrete GPU with much memory gets more rows, a CPU that reports few threads fewer; and the device can bind their
-    widest activations.
+    A discrete GPU with much memory gets more rows, a CPU that reports few threads fewer, unless the rows divide among
+    experts; and the device can bind their widest activations.
     """
     rows, threads = MAX_CHUNK.get(info.type, 512), info.extra.get("threads")
-    if info.type is DeviceType.CPU and isinstance(threads, int):
+    if info.type is DeviceType.CPU and isinstance(threads, int) and not config.experts:
         rows = min(rows, max(_MIN_CPU_CHUNK, threads * _ROWS_PER_THREAD))
     if info.type is DeviceType.GPU and info.total_memory >= _LARGE_GPU:
         rows = MAX_PREFILL_CHUNK

@@ -14,6 +14,9 @@ from bitnet_core.errors import ModelError
 from bitnet_core.json_limits import has_lone_surrogate
 
 MAX_BYTES = 1 << 24
+LFS_POINTER = b"version https://git-lfs"
+"""Start of the text that Git leaves in place of a large file if Git LFS is not installed."""
+LFS_MESSAGE = "is a Git LFS pointer, not the file itself; get that with `git lfs pull`, or `bitnet pull`"
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
@@ -27,6 +30,8 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > limit:
         raise ModelError(f"{path}: larger than the limit of {limit} bytes")
+    if data.startswith(LFS_POINTER):
+        raise ModelError(f"{path}: {LFS_MESSAGE}")
     try:
         return decoded(data)
     except ValueError as error:

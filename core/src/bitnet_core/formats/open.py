@@ -10,12 +10,14 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.gguf.types import MAGIC
 from bitnet_core.formats.hf.source import HuggingFaceSource
+from bitnet_core.formats.json_file import LFS_MESSAGE, LFS_POINTER
 from bitnet_core.formats.ternary.i2_s import LAYOUTS
 from bitnet_core.formats.ternary.tiles import Tiles
 from bitnet_core.hub.reference import meant
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.loading import Layout
 
+_START = 64  # bytes by which a file is told
 _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, little-endian
 
 
@@ -68,7 +70,7 @@ def _open(path: Path, layout: Layout | None, tiles: Tiles | None, quantize: bool
         raise ModelError(f"{path}: {what}")
     try:
         with path.open("rb") as file:
-            start = file.read(16)
+            start = file.read(_START)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     if start[:4] == MAGIC:
@@ -101,6 +103,12 @@ def _not_gguf(path: Path, start: bytes) -> str:
         return "the file is empty"
     if start[8:9] == b"{" or path.suffix == ".safetensors":
         return "a safetensors file alone is not a model; pass the folder that holds it with config.json"
+    if start[:4] in _OLD_GGML:
+        return "a GGML file older than GGUF; convert it to GGUF with a current converter"
+    if start.startswith(LFS_POINTER):
+        return LFS_MESSAGE
+    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
+        return "a web page, which a server sent in place of the file; get the file again"
     if start[:2] in (b"PK", b"\x80\x02") or path.suffix in (".pt", ".pth", ".bin", ".ckpt"):
         return (
             "a PyTorch checkpoint is a pickle, which can run any program as it is loaded, so it is not read; "
@@ -110,6 +118,4 @@ def _not_gguf(path: Path, start: bytes) -> str:
         return (
             "an ONNX model (MatMulNBits), which is not supported; use the model's GGUF file or its safetensors folder"
         )
-    if start[:4] in _OLD_GGML:
-        return "a GGML file older than GGUF; convert it to GGUF with a current converter"
     return "not a model file (it does not start with the letters GGUF)"

@@ -76,7 +76,7 @@ def pooling_of_folder(folder: Path, projection_norms: bool) -> tuple[Pooling | N
 def _mode(folder: Path, module: dict[str, Any]) -> PoolingMode:
     """Return the mode in the configuration of a pooling module, in a folder directly below the model's."""
     path = module.get("path")
-    if not isinstance(path, str) or not path or Path(path).name != path:
+    if not isinstance(path, str) or path in ("", "..") or Path(path).name != path:
         raise ModelError(
             f"{folder / 'modules.json'}: the path {short(path)} is not the name of a folder in the model's"
         )

@@ -99,9 +99,8 @@ def _checked_parts(document: Mapping[str, Any]) -> set[str]:
     check_pipeline({part: document.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")})
     kinds = _kinds(document.get("decoder"))
     if not kinds & {"ByteLevel", "ByteFallback", "Metaspace"}:
-        raise TokenizerError(
-            f"tokenizer.json has the decoder {_named_kinds(kinds)}: not byte-level or SentencePiece BPE"
-        )
+        stated = f"the decoder {_named_kinds(kinds)}" if kinds else "no decoder"
+        raise TokenizerError(f"tokenizer.json has {stated}: not byte-level or SentencePiece BPE")
     return kinds
 
 

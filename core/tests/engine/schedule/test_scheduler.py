@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from bitnet_core.engine.capacity import widest_chunk
 from bitnet_core.engine.schedule import scheduler
+from bitnet_core.model.config import Experts
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.device import DeviceType
@@ -248,6 +249,12 @@ def test_fewer_threads_take_shorter_prompt_steps(make_engine: Make, threads: int
     engine = make_engine("silu")
     info = replace(engine.device.info, extra={"threads": threads})
     assert widest_chunk(engine.config, info, 512, 32) == rows
+
+
+def test_rows_that_divide_among_experts_take_long_prompt_steps(make_engine: Make) -> None:
+    engine = make_engine("silu")
+    info = replace(engine.device.info, extra={"threads": 1})
+    assert widest_chunk(replace(engine.config, experts=Experts(8, 2, 7.0)), info, 512, 32) == 256
 
 
 @pytest.mark.parametrize(("gigabytes", "rows"), [(24, 1024), (80, 4096)])

@@ -50,8 +50,10 @@ def test_tq_golden_both_ways(golden: Golden, codec: Any, key: str) -> None:
 def test_tq_golden_arbitrary_bytes(golden: Golden) -> None:
     tq1 = tq1_0.codes_of(golden["tq1_random_bytes"]).astype(np.float32) - 1
     assert (tq1 == golden["tq1_random_dequant"]).all()
-    tq2 = tq2_0.codes_of(golden["tq2_random_bytes"]).astype(np.float32) - 1
-    assert (tq2 == golden["tq2_random_dequant"]).all()
+    legal = golden["tq2_random_bytes"].copy()
+    legal[:, :64] &= ~((legal[:, :64] & legal[:, :64] >> 1 & 0x55) << 1)  # code 3 becomes 1
+    expected = np.where(golden["tq2_random_dequant"] == 2, 0, golden["tq2_random_dequant"])
+    assert (values(tq2_0.decode(legal.reshape(-1), 16, 256)) == expected.reshape(16, 256)).all()
     with pytest.raises(ModelError, match="illegal ternary code 3"):
         tq2_0.decode(golden["tq2_random_bytes"].reshape(-1), 16, 256)
 

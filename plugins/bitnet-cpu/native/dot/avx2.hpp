@@ -175,12 +175,15 @@ static inline void panel_part(const uint8_t* panel, const int8_t* q, size_t stri
   }
 }
 
-// sums[t * PANEL_ROWS + r] += wscale[r] * (scale[t][0] * codes . q over 32 columns + scale[t][1] * over the next 32 + scale[t][2]), the
-// last being what the -1 of the codes makes: block_panel's inner loop, in registers.
+// sums[t * PANEL_ROWS + r] += wscale[r] * (scale[t][0] * codes . q over the 32 columns from k on + scale[t][1] * over the next 32 +
+// scale[t][2]), the last being what the -1 of the codes makes: block_panel's inner loop, in registers.
 #define BITNET_PANEL_PAIR
+constexpr uint32_t BLOCK_TOKENS = PANEL_TOKENS;
 template <uint32_t T>
-static inline void panel_pair(const uint8_t* panel, const int8_t* q, size_t stride, const float (*scale)[3], const float* wscale,
-                              float* sums) {
+static inline void panel_pair(const uint8_t* panel, uint32_t k, const int8_t* q, size_t stride, const float (*scale)[3],
+                              const float* wscale, float* sums) {
+  panel += size_t(k) * PANEL_ROWS;
+  q += k;
   __m256 first[T][2], second[T][2];
   panel_part<T>(panel, q, stride, first);
   for (uint32_t t = 0; t < T; ++t)

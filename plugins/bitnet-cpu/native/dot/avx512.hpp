@@ -29,32 +29,38 @@ static inline int32_t sum_i32(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-// One block of 128 columns: out[column / 4][PANEL_ROWS][4] from 32-byte blocks of packed codes. The dwords of 16 rows are
-// transposed in registers: three rounds of 8 shuffles.
+// One block of 128 columns of 16 rows from `first` on, transposed in three rounds of 8 shuffles: out[j] has the byte 4 * j..
+// of each row, columns 4 * j.. of the first plane and of the others.
+static inline void transpose_block(const uint8_t* const* rows, uint32_t first, __m512i* out) {
+  const __m512i low_lanes = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+  const __m512i high_lanes = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+  __m512i a[8], b[8];
+  for (uint32_t i = 0; i < 8; ++i) a[i] = two_rows(rows[first + i], rows[first + 8 + i]);
+  for (uint32_t i = 0; i < 8; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  for (uint32_t i = 0; i < 8; i += 4)
+    for (uint32_t j = 0; j < 2; ++j) {
+      a[i + 2 * j] = _mm512_unpacklo_epi64(b[i + j], b[i + j + 2]);
+      a[i + 2 * j + 1] = _mm512_unpackhi_epi64(b[i + j], b[i + j + 2]);
+    }
+  for (uint32_t j = 0; j < 8; ++j) out[j] = _mm512_permutex2var_epi64(a[j % 4], j < 4 ? low_lanes : high_lanes, a[4 + j % 4]);
+}
+
+// One block of 128 columns: out[column / 4][PANEL_ROWS][4] from 32-byte blocks of packed codes.
 static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) {
   static_assert(PANEL_ROWS % 16 == 0, "sixteen rows at once");
   const __m512i low2 = _mm512_set1_epi8(0x03);
-  const __m512i low_lanes = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
-  const __m512i high_lanes = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
   for (uint32_t first = 0; first < PANEL_ROWS; first += 16) {
-    __m512i a[8], b[8];
-    for (uint32_t i = 0; i < 8; ++i) a[i] = two_rows(rows[first + i], rows[first + 8 + i]);
-    for (uint32_t i = 0; i < 8; i += 2) {
-      b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-      b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-    }
-    for (uint32_t i = 0; i < 8; i += 4)
-      for (uint32_t j = 0; j < 2; ++j) {
-        a[i + 2 * j] = _mm512_unpacklo_epi64(b[i + j], b[i + j + 2]);
-        a[i + 2 * j + 1] = _mm512_unpackhi_epi64(b[i + j], b[i + j + 2]);
-      }
-    for (uint32_t j = 0; j < 8; ++j) {  // column 4 * j of the first plane
-      const __m512i codes = _mm512_permutex2var_epi64(a[j % 4], j < 4 ? low_lanes : high_lanes, a[4 + j % 4]);
+    __m512i codes[8];
+    transpose_block(rows, first, codes);
+    for (uint32_t j = 0; j < 8; ++j) {
       uint8_t* at = out + (size_t(j) * PANEL_ROWS + first) * 4;
-      _mm512_storeu_si512(at, _mm512_and_si512(_mm512_srli_epi16(codes, 6), low2));
-      _mm512_storeu_si512(at + 32 * PANEL_ROWS, _mm512_and_si512(_mm512_srli_epi16(codes, 4), low2));
-      _mm512_storeu_si512(at + 64 * PANEL_ROWS, _mm512_and_si512(_mm512_srli_epi16(codes, 2), low2));
-      _mm512_storeu_si512(at + 96 * PANEL_ROWS, _mm512_and_si512(codes, low2));
+      _mm512_storeu_si512(at, _mm512_and_si512(_mm512_srli_epi16(codes[j], 6), low2));
+      _mm512_storeu_si512(at + 32 * PANEL_ROWS, _mm512_and_si512(_mm512_srli_epi16(codes[j], 4), low2));
+      _mm512_storeu_si512(at + 64 * PANEL_ROWS, _mm512_and_si512(_mm512_srli_epi16(codes[j], 2), low2));
+      _mm512_storeu_si512(at + 96 * PANEL_ROWS, _mm512_and_si512(codes[j], low2));
     }
   }
 }
@@ -166,6 +172,61 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t st
     _mm512_storeu_si512(acc + t * PANEL_ROWS, sums[t][0]);
     _mm512_storeu_si512(acc + t * PANEL_ROWS + 16, sums[t][1]);
   }
+}
+
+// A panel of matrices with scales of columns stays packed, so that it fits the first cache: out[column / 4][PANEL_ROWS] bytes
+// of four planes. A plane of a block is a part of 32 columns, whose scale takes back the plane's power of two.
+#define BITNET_PACKED_PANEL
+static inline void pack_block(const uint8_t* const* rows, uint8_t* out) {
+  for (uint32_t first = 0; first < PANEL_ROWS; first += 16) {
+    __m512i codes[8];
+    transpose_block(rows, first, codes);
+    for (uint32_t j = 0; j < 8; ++j) _mm512_storeu_si512(out + (size_t(j) * PANEL_ROWS + first) * 4, codes[j]);
+  }
+}
+
+// The sums of T tokens over the 32 columns from k on, times the power of two of their plane.
+template <uint32_t T>
+static inline void panel_part(const uint8_t* panel, uint32_t k, const int8_t* q, size_t stride, __m512 (*out)[2]) {
+  const __m512i plane = _mm512_set1_epi8(char(0xc0 >> k / 16 % 8));
+  const uint8_t* codes = panel + size_t(k / 128) * 32 * PANEL_ROWS;
+  __m512i sums[T][2];
+  for (auto& token : sums) token[0] = token[1] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < 32; i += 4, codes += PANEL_ROWS * 4) {
+    const __m512i w0 = _mm512_and_si512(_mm512_loadu_si512(codes), plane);
+    const __m512i w1 = _mm512_and_si512(_mm512_loadu_si512(codes + 64), plane);
+    for (uint32_t t = 0; t < T; ++t) {
+      int32_t four;
+      std::memcpy(&four, q + t * stride + k + i, 4);
+      const __m512i x = _mm512_set1_epi32(four);
+      sums[t][0] = _mm512_dpbusd_epi32(sums[t][0], w0, x);
+      sums[t][1] = _mm512_dpbusd_epi32(sums[t][1], w1, x);
+    }
+  }
+  for (uint32_t t = 0; t < T; ++t)
+    for (uint32_t i = 0; i < 2; ++i) out[t][i] = _mm512_cvtepi32_ps(sums[t][i]);
+}
+
+// sums[t * PANEL_ROWS + r] += wscale[r] * (scale[t][0] * codes . q over the 32 columns from k on + scale[t][1] * over the next 32 +
+// scale[t][2]), the last being what the -1 of the codes makes: block_panel's inner loop, in registers.
+#define BITNET_PANEL_PAIR
+constexpr uint32_t BLOCK_TOKENS = 6;  // whose sums of both parts fit the registers
+template <uint32_t T>
+static inline void panel_pair(const uint8_t* panel, uint32_t k, const int8_t* q, size_t stride, const float (*scale)[3],
+                              const float* wscale, float* sums) {
+  const float *plane = PLANE_SCALE + k / 32 % 4;
+  __m512 first[T][2], second[T][2];
+  panel_part<T>(panel, k, q, stride, first);
+  for (uint32_t t = 0; t < T; ++t)
+    for (auto& v : first[t]) v = _mm512_fmadd_ps(v, _mm512_set1_ps(scale[t][0] * plane[0]), _mm512_set1_ps(scale[t][2]));
+  panel_part<T>(panel, k + 32, q, stride, second);
+  for (uint32_t t = 0; t < T; ++t)
+    for (uint32_t i = 0; i < 2; ++i) {
+      float* at = sums + t * PANEL_ROWS + i * 16;
+      const __m512 pair = _mm512_fmadd_ps(second[t][i], _mm512_set1_ps(scale[t][1] * plane[1]), first[t][i]);
+      _mm512_storeu_ps(at, _mm512_fmadd_ps(pair, _mm512_loadu_ps(wscale + i * 16), _mm512_loadu_ps(at)));
+    }
 }
 
 }  // namespace bitnet::BITNET_PATH

@@ -103,7 +103,7 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 // acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 8][PANEL_ROWS][8], q[t] at q + t * stride; a register of sums holds two rows of
-// two tokens. One token alone stands for both.
+// two tokens. The last of an odd number stands for both.
 template <uint32_t T>
 static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   constexpr uint32_t PAIRS = (T + 1) / 2;
@@ -113,7 +113,7 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t st
   for (uint32_t k = 0; k < width; k += 8, panel += PANEL_ROWS * 8) {
     for (uint32_t i = 0; i < PAIRS; ++i) {
       const int8_t* x = q + 2 * i * stride + k;
-      const int8x16_t tokens = vcombine_s8(vld1_s8(x), vld1_s8(T == 1 ? x : x + stride));
+      const int8x16_t tokens = vcombine_s8(vld1_s8(x), vld1_s8(2 * i + 1 < T ? x + stride : x));
       for (uint32_t r = 0; r < PANEL_ROWS / 2; ++r)
         sums[i][r] = vmmlaq_s32(sums[i][r], tokens, vreinterpretq_s8_u8(vld1q_u8(panel + 16 * r)));
     }
@@ -122,7 +122,7 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t st
     for (uint32_t r = 0; r < PANEL_ROWS / 2; ++r) {
       int32_t* at = acc + 2 * i * PANEL_ROWS + 2 * r;
       vst1_s32(at, vget_low_s32(sums[i][r]));
-      if constexpr (T > 1) vst1_s32(at + PANEL_ROWS, vget_high_s32(sums[i][r]));
+      if (2 * i + 1 < T) vst1_s32(at + PANEL_ROWS, vget_high_s32(sums[i][r]));
     }
 }
 #elif defined(__ARM_FEATURE_DOTPROD)

@@ -38,25 +38,36 @@ static inline void decode_q8_0(const uint8_t* block, float* out) {
   for (uint32_t i = 0; i < 32; i += LANES) store(out + i, load_i8(q + i) * d);
 }
 
-// 256 elements: ql[128], qh[64], i8 scales[16], f16 d; value = d * scale * (q - 32).
-static inline void decode_q6_k(const uint8_t* block, float* out) {
-  const float d = half_to_float(load_u16(block + 208));
-  const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
-  int8_t q[256];
+// The numbers -32..31 of 256 elements, ql[128] and qh[64].
+static inline void unpack_q6_k(const uint8_t* block, int8_t* __restrict q) {
   for (uint32_t half = 0; half < 2; ++half) {
     const uint8_t *low = block + 64 * half, *high = block + 128 + 32 * half;
     int8_t* o = q + 128 * half;
-    for (uint32_t i = 0; i < 32; ++i) {
-      o[i] = int8_t(((low[i] & 15) | (high[i] & 3) << 4) - 32);
-      o[32 + i] = int8_t(((low[32 + i] & 15) | (high[i] >> 2 & 3) << 4) - 32);
-      o[64 + i] = int8_t((low[i] >> 4 | (high[i] >> 4 & 3) << 4) - 32);
-      o[96 + i] = int8_t((low[32 + i] >> 4 | (high[i] >> 6) << 4) - 32);
-    }
+    for (uint32_t i = 0; i < 32; ++i) o[i] = int8_t(((low[i] & 15) | (high[i] << 4 & 0x30)) - 32);
+    for (uint32_t i = 0; i < 32; ++i) o[32 + i] = int8_t(((low[32 + i] & 15) | (high[i] << 2 & 0x30)) - 32);
+    for (uint32_t i = 0; i < 32; ++i) o[64 + i] = int8_t((low[i] >> 4 | (high[i] & 0x30)) - 32);
+    for (uint32_t i = 0; i < 32; ++i) o[96 + i] = int8_t((low[32 + i] >> 4 | (high[i] >> 2 & 0x30)) - 32);
   }
-  for (uint32_t g = 0; g < 16; ++g) {
-    const Vec scale = splat(d * float(scales[g]));
-    for (uint32_t i = 0; i < 16; i += LANES) store(out + 16 * g + i, load_i8(q + 16 * g + i) * scale);
+}
+
+// 256 elements: ql[128], qh[64], i8 scales[16], f16 d; value = d * scale * (q - 32).
+struct Q6 {
+  int8_t q[256];
+  float scale[16];
+
+  explicit Q6(const uint8_t* block) {
+    unpack_q6_k(block, q);
+    const Vec d = splat(half_to_float(load_u16(block + 208)));
+    for (uint32_t g = 0; g < 16; g += LANES) store(scale + g, d * load_i8(reinterpret_cast<const int8_t*>(block + 192) + g));
   }
+
+  // LANES values from k on.
+  Vec values(uint32_t k) const { return load_i8(q + k) * splat(scale[k / 16]); }
+};
+
+static inline void decode_q6_k(const uint8_t* block, float* out) {
+  const Q6 values(block);
+  for (uint32_t k = 0; k < 256; k += LANES) store(out + k, values.values(k));
 }
 
 // Up to DECODE elements from column k (a multiple of DECODE) of a row.

@@ -1,7 +1,8 @@
 // matmul_ternary_block of each pair (row, one of its experts) with the matrix of its expert. The pairs of one expert are
-// multiplied together, PAIRS_AT_ONCE at a time, straight from the packed blocks, so that a pair has the same bits among
-// others as alone. A workgroup is for a tile of one expert: of expert y, or where there are fewer pairs than experts, of the
-// expert of pair y, unless an earlier pair has the same.
+// multiplied together, PAIRS_AT_ONCE at a time: straight from the packed blocks in launches of few rows, so that a pair has
+// the same bits among others as alone, and otherwise from unpacked panels if these serve more than two. A workgroup is for a
+// tile of one expert: of expert y, or where there are fewer pairs than experts, of the expert of pair y, unless an earlier
+// pair has the same.
 #pragma once
 #include "kernels/matmul_ternary_block.hpp"
 
@@ -20,28 +21,26 @@ struct ExpertMatmul {
   // The row of q that a pair multiplies.
   size_t source(uint32_t pair) const { return size_t(pair / p.used) * p.inputs + pair % p.used % p.inputs; }
 
-  // The product of an expert's matrix and `rows` consecutive rows.
-  BlockMatmul product(uint32_t expert, const int8_t* q, const float* scale, const int32_t* qsum, float* y, uint32_t y_stride,
-                      uint32_t y_first, uint32_t rows) const {
+  // The product of an expert's matrix and `count` consecutive rows; `to` has the row of y of each.
+  BlockMatmul product(uint32_t expert, const int8_t* q, const float* scale, const int32_t* qsum, const uint32_t* to,
+                      uint32_t count) const {
     const uint32_t block = launch.constants.block;
     const size_t first = size_t(expert) * p.outs;
-    return {{view<uint8_t>(launch, 0) + first * (p.width / 4), view<float>(launch, 1) + first * blocks, q, scale, qsum, y,
-             MatmulParams{rows, p.outs, p.width, y_stride, y_first}, false},
-            block == 64 ? 6u : block == 128 ? 7u : 8u, launch.constants.ablock, blocks, p.width / PART};
+    return {{view<uint8_t>(launch, 0) + first * (p.width / 4), view<float>(launch, 1) + first * blocks, q, scale, qsum,
+             view<float>(launch, 6), MatmulParams{count, p.outs, p.width, p.y_stride, p.y_first}, false},
+            block == 64 ? 6u : block == 128 ? 7u : 8u, launch.constants.ablock, blocks, p.width / PART, to};
   }
 
-  void one(uint32_t expert, uint32_t pair, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
-    const size_t from = source(pair);
+  void one(uint32_t expert, const uint32_t* pair, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
+    const size_t from = source(pair[0]);
     const BlockMatmul m = product(expert, view<int8_t>(launch, 2) + from * p.width, view<float>(launch, 3) + from * scales,
-                                  view<int32_t>(launch, 4) + from * scales, view<float>(launch, 6) + size_t(pair) * p.y_stride,
-                                  p.y_stride, p.y_first, 1);
+                                  view<int32_t>(launch, 4) + from * scales, pair, 1);
     block_direct<1>(m, TokenScales(m, 0, 1, scratch), 0, 0, 1, n0, n1);
   }
 
-  // `count` pairs, whose inputs are gathered in scratch, and outputs scattered from there.
+  // `count` pairs, whose inputs are gathered in scratch, behind room for a panel.
   void several(uint32_t expert, const uint32_t* pair, uint32_t count, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
-    auto* y = reinterpret_cast<float*>(scratch) + size_t(PAIRS_AT_ONCE) * (p.width / PART + blocks);
-    float* scale = y + size_t(PAIRS_AT_ONCE) * p.outs;
+    auto* scale = reinterpret_cast<float*>(scratch + (size_t(p.width) + size_t(blocks) * 4) * PANEL_ROWS);
     auto* qsum = reinterpret_cast<int32_t*>(scale + size_t(PAIRS_AT_ONCE) * scales);
     auto* q = reinterpret_cast<int8_t*>(qsum + size_t(PAIRS_AT_ONCE) * scales);
     for (uint32_t i = 0; i < count; ++i) {
@@ -50,16 +49,18 @@ struct ExpertMatmul {
       __builtin_memcpy(scale + size_t(i) * scales, view<float>(launch, 3) + from * scales, size_t(scales) * 4);
       __builtin_memcpy(qsum + size_t(i) * scales, view<int32_t>(launch, 4) + from * scales, size_t(scales) * 4);
     }
-    const BlockMatmul m = product(expert, q, scale, qsum, y, p.outs, 0, count);
-    const TokenScales s(m, 0, count, scratch);
-    block_direct<1>(m, s, 0, block_direct<2>(m, s, 0, block_direct<4>(m, s, 0, 0, count, n0, n1), count, n0, n1), count, n0, n1);
-    for (uint32_t i = 0; i < count; ++i)
-      __builtin_memcpy(view<float>(launch, 6) + size_t(pair[i]) * p.y_stride + p.y_first + n0, y + size_t(i) * p.outs + n0,
-                       size_t(n1 - n0) * 4);
+    const BlockMatmul m = product(expert, q, scale, qsum, pair, count);
+    if (p.rows > DIRECT_TOKENS && count > 2) return block_passes(m, scratch, 0, count, n0, n1);
+    for (uint32_t t = 0; t < count; t += DIRECT_TOKENS) {
+      const uint32_t end = smaller(t + DIRECT_TOKENS, count);
+      const TokenScales s(m, t, end, scratch);
+      const uint32_t left = block_direct<2>(m, s, t, block_direct<4>(m, s, t, t, end, n0, n1), end, n0, n1);
+      block_direct<1>(m, s, t, left, end, n0, n1);
+    }
   }
 
   void run(uint32_t expert, const uint32_t* pair, uint32_t count, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
-    if (count == 1) one(expert, pair[0], n0, n1, scratch);
+    if (count == 1) one(expert, pair, n0, n1, scratch);
     if (count > 1) several(expert, pair, count, n0, n1, scratch);
   }
 

@@ -53,15 +53,23 @@ template <uint32_t T>
   return t0;
 }
 
-// The panel of rows n0.., the last row repeated past n1.
-static inline void unpack_panel(const TernaryMatmul& m, uint32_t n0, uint32_t n1, uint8_t* panel) {
+// The panel of rows n0.., the last row repeated past n1: BYTES of each row for a block, which `put` writes. The next panel is
+// asked for meanwhile: processors do not foresee reads of so many rows.
+template <uint32_t BYTES, class Put>
+static inline void fill_panel(const TernaryMatmul& m, uint32_t n0, uint32_t n1, Put put, uint8_t* panel) {
   const size_t row_bytes = m.p.width / 4;
   const uint8_t* rows[PANEL_ROWS];
   for (uint32_t r = 0; r < PANEL_ROWS; ++r) rows[r] = m.w + smaller(n0 + r, n1 - 1) * row_bytes;
-  for (uint32_t b = 0; b < m.p.width / 128; ++b, panel += 128 * PANEL_ROWS) {
-    unpack_block(rows, panel);
+  for (uint32_t b = 0; b < m.p.width / 128; ++b, panel += BYTES * PANEL_ROWS) {
+    if (b % 2 == 0)
+      for (const uint8_t* row : rows) prefetch(row + PANEL_ROWS * row_bytes);
+    put(rows, panel);
     for (auto& row : rows) row += 32;
   }
+}
+
+static inline void unpack_panel(const TernaryMatmul& m, uint32_t n0, uint32_t n1, uint8_t* panel) {
+  fill_panel<128>(m, n0, n1, unpack_block, panel);
 }
 
 // As many whole groups of T tokens as there are; returns the first token left. Never inlined: its registers are its own.

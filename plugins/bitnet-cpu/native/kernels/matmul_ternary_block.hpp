@@ -8,10 +8,14 @@
 namespace bitnet::BITNET_PATH {
 
 constexpr uint32_t PAIR = 64;  // columns that surely share a weight scale
+#ifndef BITNET_PANEL_PAIR
+constexpr uint32_t BLOCK_TOKENS = PANEL_TOKENS;
+#endif
 
 struct BlockMatmul {
   TernaryMatmul base;
   uint32_t shift, ablock, blocks, parts;  // shift: log2 of BLOCK, since dividing in the inner loops takes as long as a product
+  const uint32_t* rows = nullptr;         // the row of y of each token, if not its own number
 
   uint32_t block_of(uint32_t k) const { return k >> shift; }
 
@@ -25,9 +29,18 @@ struct BlockMatmul {
     return total;
   }
 
-  void put(uint32_t t, uint32_t n, float value) const {
-    float* at = base.y + size_t(t) * base.p.y_stride + base.p.y_first + n;
-    *at = base.add ? *at + value : value;
+  float* at(uint32_t t, uint32_t n) const {
+    return base.y + size_t(rows != nullptr ? rows[t] : t) * base.p.y_stride + base.p.y_first + n;
+  }
+
+  void put(uint32_t t, uint32_t n, float value) const { *at(t, n) = base.add ? *at(t, n) + value : value; }
+
+  // The same for `count` rows from n on, in whole vectors where possible.
+  void put_row(uint32_t t, uint32_t n, uint32_t count, const float* values) const {
+    float* to = at(t, n);
+    uint32_t r = 0;
+    for (; r + LANES <= count; r += LANES) store(to + r, base.add ? load(to + r) + load(values + r) : load(values + r));
+    for (; r < count; ++r) put(t, n + r, values[r]);
   }
 };
 
@@ -119,8 +132,8 @@ template <uint32_t T>
 static inline void block_panel(const BlockMatmul& m, const uint8_t* panel, const float* wscale, uint32_t t, uint32_t n0, uint32_t n1) {
   const uint32_t width = m.base.p.width;
   float sums[T * PANEL_ROWS] = {};
-  for (uint32_t k = 0; k < width; k += PAIR, panel += PAIR * PANEL_ROWS) {
-    const int8_t* q = m.base.q + size_t(t) * width + k;
+  const int8_t* q = m.base.q + size_t(t) * width;
+  for (uint32_t k = 0; k < width; k += PAIR) {
 #ifdef BITNET_PANEL_PAIR
     float scale[T][3];
     for (uint32_t i = 0; i < T; ++i) {
@@ -128,11 +141,11 @@ static inline void block_panel(const BlockMatmul& m, const uint8_t* panel, const
       const float ones = s0 * float(m.qsum(t + i, k / PART)) + s1 * float(m.qsum(t + i, k / PART + 1));
       scale[i][0] = s0, scale[i][1] = s1, scale[i][2] = -ones;
     }
-    panel_pair<T>(panel, q, width, scale, wscale + m.block_of(k) * PANEL_ROWS, sums);
+    panel_pair<T>(panel, k, q, width, scale, wscale + m.block_of(k) * PANEL_ROWS, sums);
 #else
     int32_t first[T * PANEL_ROWS], second[T * PANEL_ROWS];
-    panel_tokens<T>(panel, q, width, PART, first);
-    panel_tokens<T>(panel + PART * PANEL_ROWS, q + PART, width, PART, second);
+    panel_tokens<T>(panel + size_t(k) * PANEL_ROWS, q + k, width, PART, first);
+    panel_tokens<T>(panel + (size_t(k) + PART) * PANEL_ROWS, q + k + PART, width, PART, second);
     const float* own = wscale + m.block_of(k) * PANEL_ROWS;
     for (uint32_t i = 0; i < T; ++i) {
       const uint32_t part = k / PART;
@@ -146,27 +159,37 @@ static inline void block_panel(const BlockMatmul& m, const uint8_t* panel, const
     }
 #endif
   }
-  for (uint32_t i = 0; i < T; ++i)
-    for (uint32_t r = 0; r < n1 - n0; ++r) m.put(t + i, n0 + r, sums[i * PANEL_ROWS + r]);
+  for (uint32_t i = 0; i < T; ++i) m.put_row(t + i, n0, n1 - n0, sums + i * PANEL_ROWS);
 }
 
-// As many whole groups of T tokens as there are; returns the first token left.
+// The tokens t0..t1, at most T, together: one alone would wait for its two sums.
 template <uint32_t T>
-static inline uint32_t block_tile(const BlockMatmul& m, const uint8_t* panel, const float* wscale, uint32_t t0, uint32_t t1,
-                                  uint32_t n0, uint32_t n1) {
-  for (; t0 + T <= t1; t0 += T) block_panel<T>(m, panel, wscale, t0, n0, n1);
-  return t0;
+static inline void block_rest(const BlockMatmul& m, const uint8_t* panel, const float* wscale, uint32_t t0, uint32_t t1, uint32_t n0,
+                              uint32_t n1) {
+  if constexpr (T > 0) {
+    if (t1 - t0 == T) return block_panel<T>(m, panel, wscale, t0, n0, n1);
+    block_rest<T - 1>(m, panel, wscale, t0, t1, n0, n1);
+  }
 }
 
 // Every token of the tile and the rows n0.. of one panel; wscale[b][PANEL_ROWS] lies behind the panel.
 static inline void block_pass(const BlockMatmul& m, uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0, uint32_t n1) {
+#ifdef BITNET_PACKED_PANEL
+  fill_panel<32>(m.base, n0, n1, pack_block, panel);
+#else
   unpack_panel(m.base, n0, n1, panel);
+#endif
   auto* wscale = reinterpret_cast<float*>(panel + size_t(m.base.p.width) * PANEL_ROWS);
   for (uint32_t b = 0; b < m.blocks; ++b)
     for (uint32_t r = 0; r < PANEL_ROWS; ++r)
       wscale[b * PANEL_ROWS + r] = m.base.wscale[size_t(smaller(n0 + r, n1 - 1)) * m.blocks + b];
-  t0 = block_tile<PANEL_TOKENS>(m, panel, wscale, t0, t1, n0, n1);
-  block_tile<1>(m, panel, wscale, t0, t1, n0, n1);
+  for (; t0 + BLOCK_TOKENS <= t1; t0 += BLOCK_TOKENS) block_panel<BLOCK_TOKENS>(m, panel, wscale, t0, n0, n1);
+  block_rest<BLOCK_TOKENS - 1>(m, panel, wscale, t0, t1, n0, n1);
+}
+
+// The same for any number of rows.
+static inline void block_passes(const BlockMatmul& m, uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0, uint32_t n1) {
+  for (uint32_t n = n0; n < n1; n += PANEL_ROWS) block_pass(m, panel, t0, t1, n, n + smaller(PANEL_ROWS, n1 - n));
 }
 
 static void matmul_ternary_block(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
@@ -180,7 +203,7 @@ static void matmul_ternary_block(const Launch& launch, uint32_t begin, uint32_t 
     const uint32_t n0 = tile.n0, n1 = tile.n1, t0 = tile.t0, t1 = tile.t1;
     g = tile.next;
     if (t1 - t0 > DIRECT_TOKENS) {
-      for (uint32_t n = n0; n < n1; n += PANEL_ROWS) block_pass(m, scratch, t0, t1, n, n + smaller(PANEL_ROWS, n1 - n));
+      block_passes(m, scratch, t0, t1, n0, n1);
     } else {
       const TokenScales s(m, t0, t1, scratch);
       const uint32_t left = block_direct<2>(m, s, t0, block_direct<4>(m, s, t0, t0, t1, n0, n1), t1, n0, n1);

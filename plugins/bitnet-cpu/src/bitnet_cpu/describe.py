@@ -18,7 +18,13 @@ from bitnet_cpu import __version__
 from bitnet_cpu.tuning import PACKED_ROWS
 
 VARIABLE = "BITNET_CPU_KERNEL"
-BATCH_INVARIANT_ROWS = MappingProxyType({**dict.fromkeys(CATALOGUE, ANY_ROWS), "matmul_ternary_block": PACKED_ROWS})
+BATCH_INVARIANT_ROWS = MappingProxyType(
+    {
+        **dict.fromkeys(CATALOGUE, ANY_ROWS),
+        "matmul_ternary_block": PACKED_ROWS,
+        "matmul_experts": PACKED_ROWS,
+    }
+)
 """More rows of matrices with group scales are multiplied from unpacked panels, whose f32 sums have another order."""
 ALIGNMENT = 4
 """Bytes: kernels use unaligned loads, but f32 and i32 values must lie at multiples of their size."""

@@ -91,6 +91,8 @@ def _halves(source: ModelSource, name: str) -> Iterator[npt.NDArray[np.generic]]
         values = dense.decode(table.data[at : at + 1024], table.dtype, table.columns)
         with np.errstate(over="ignore"):
             halves = values.astype("<f2")
+        if not np.isfinite(values).all():
+            raise ModelError(f"{source.path}: {name}: a value is infinite or not a number: the data is damaged")
         if (halves != values).any():
             raise ModelError(
                 f"{source.path}: {name}: {table.dtype} values that f16 would round; convert to q2_0 instead"

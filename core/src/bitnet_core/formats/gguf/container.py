@@ -19,7 +19,16 @@ import numpy.typing as npt
 from bitnet_hal.rounding import round_up
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf.types import ALIGNMENT, MAGIC, MAX_DIMS, SCALARS, TensorType, ValueType, resolve
+from bitnet_core.formats.gguf.types import (
+    ALIGNMENT,
+    MAGIC,
+    MAX_DIMS,
+    SCALARS,
+    TensorType,
+    ValueType,
+    most_bytes,
+    resolve,
+)
 from bitnet_core.formats.mapped import FileBytes, sha256
 from bitnet_core.string_table import StringTable
 
@@ -229,10 +238,14 @@ def _place(path: Path, header: _Header, size: int) -> dict[str, Tensor]:
         if relative % alignment:
             raise ModelError(f"{path}: tensor {name!r} starts at an offset that is not a multiple of {alignment}")
         if offset >= size:
-            raise ModelError(f"{path}: tensor {name!r} starts past the end of the file: it is cut off")
+            raise ModelError(
+                f"{path}: tensor {name!r} starts past the end of the file: it is cut off; get the file again"
+            )
         if name in placed:
             raise ModelError(f"{path}: tensor {name!r} appears twice")
         kind = resolve(type_id, shape, end - offset, alignment)
+        if isinstance(kind, str) and end == size and most_bytes(type_id, shape) > size - offset:
+            kind += ": it seems cut off; get the file again"
         if isinstance(kind, str):
             placed[name] = Tensor(name, TensorType(type_id, f"id {type_id}", 1, 0), shape, offset, 0, kind)
             continue

@@ -190,6 +190,11 @@ def candidates(type_id: int) -> tuple[TensorType, ...]:
     return tuple(kind for kind in _ALL if kind.id == type_id)
 
 
+def most_bytes(type_id: int, shape: tuple[int, ...]) -> int:
+    """Return the bytes of a tensor of `shape` in the largest known type of this id; 0 if none holds it."""
+    return max((kind.nbytes(shape) or 0 for kind in candidates(type_id)), default=0)
+
+
 def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> TensorType | str:
     """Return the type of a tensor of `shape` whose bytes end at most `span` bytes after its offset.
 

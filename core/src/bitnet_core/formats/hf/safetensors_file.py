@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.json_file import MAX_BYTES, parse_object
+from bitnet_core.formats.json_file import LFS_MESSAGE, LFS_POINTER, MAX_BYTES, parse_object
 from bitnet_core.formats.keys import short
 from bitnet_core.formats.mapped import FileBytes
 
@@ -46,6 +46,8 @@ def read_safetensors(file: FileBytes) -> dict[str, StoredTensor]:
     """Return every tensor of the file. Raises ModelError if the header does not fit the file."""
     path, content = file.path, file.buffer
     size = len(content)
+    if content[: len(LFS_POINTER)] == LFS_POINTER:
+        raise ModelError(f"{path}: {LFS_MESSAGE}")
     length = int.from_bytes(content[:8], "little")
     if length > min(size - 8, MAX_BYTES):
         raise ModelError(f"{path}: claims a header of {length} bytes in a file of {size}: damaged or cut off")

@@ -326,8 +326,10 @@ def weight_files(folder: Path) -> list[Path]:
         if not files or len(files) > _MAX_SHARDS:
             raise ModelError(f"{index}: names {len(files)} files, not 1 to {_MAX_SHARDS}")
         for name in files:
-            if Path(name).name != name or not name.endswith(".safetensors") or not (folder / name).is_file():
+            if Path(name).name != name or not name.endswith(".safetensors"):
                 raise ModelError(f"{index}: names {name[:80]!r}, which is not a safetensors file in the folder")
+            if not (folder / name).is_file():
+                raise ModelError(f"{index}: names {name[:80]!r}, which is missing in the folder; get it as well")
         return [folder / name for name in files]
     found = sorted(folder.glob("*.safetensors"))
     if len(found) == 1:
