@@ -111,12 +111,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ids = [target.id for target in targets]
         metafunc.parametrize("bitnet_target", targets, ids=ids, indirect=True, scope="module")
         return
-    number, count = metafunc.config.getoption(PART) or (1, 1)
-    pairs = [
-        pytest.param(target, one, id=f"{target.id}-{one if isinstance(one, str) else one.id}")
+    number, count = (metafunc.config.getoption(PART) if name == "case" else None) or (1, 1)
+    named = [
+        (target, one, one if isinstance(one, str) else one.id)
         for target in targets
         for one in operands_for(name, target)
-        if name != "case" or crc32(one.id.encode()) % count == number - 1  # neighbours differ in one constant
+    ]
+    pairs = [
+        pytest.param(target, one, id=f"{target.id}-{label}")
+        for target, one, label in named
+        if crc32(label.encode()) % count == number - 1  # not in turns: neighbours differ in one constant
     ]
     metafunc.parametrize(("bitnet_target", name), pairs, indirect=["bitnet_target"], scope="module")
 
