@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import threading
 import time
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -159,6 +160,26 @@ def test_durations_of_keep_alive(given: Any, seconds: float | None) -> None:
 def test_what_is_not_a_duration(given: str) -> None:
     with pytest.raises(ApiError, match="keep_alive"):
         seconds_of(given)
+
+
+def test_a_model_that_is_being_unloaded_is_not_loaded_to_be_unloaded(serve: Any) -> None:
+    body = {"model": "stories", "keep_alive": 0, "stream": False}
+    with serve() as served, served.client() as client:
+        ask(client, keep_alive=-1)
+        one, closing, closed = served.models.served[0], threading.Event(), threading.Event()
+        close = one.service.close
+
+        def close_later() -> None:
+            closing.set()
+            closed.wait(10)
+            close()
+
+        one.service.close = close_later
+        assert client.post("/api/generate", json=body).json()["done_reason"] == "unload"
+        assert closing.wait(10)
+        assert client.post("/api/generate", json=body).json()["done_reason"] == "unload"
+        closed.set()
+        assert one.loads == 1
 
 
 def test_a_model_is_kept_for_as_long_as_a_request_says(serve: Any) -> None:

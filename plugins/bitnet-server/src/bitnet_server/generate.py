@@ -36,7 +36,7 @@ class Generate:
         except ClientDisconnect:
             return
         asked = self._read(body)
-        if asked.unloaded is not None and models.find(asked.model).state == "unloaded":
+        if asked.unloaded is not None and models.find(asked.model).gone:
             await asked.unloaded(scope, receive, send)
             return
         start = StreamStart(send, asked.framing.media_type, models.settings.send_timeout) if asked.stream else None

@@ -59,6 +59,11 @@ class ServedModel:
         return self.service is not None or self.unloading is not None
 
     @property
+    def gone(self) -> bool:
+        """It is unloaded, or is being unloaded and answers nothing more."""
+        return self.service is None and self.loading is None
+
+    @property
     def model(self) -> Model | None:
         """The model while it is loaded."""
         return self.service.model if self.service is not None and self.state == "loaded" else None
