@@ -134,12 +134,13 @@ def plugins(session: nox.Session) -> None:
     here = [project for project in PROJECTS if not project_table(project).get("compiled")]
     tested = [project for project in here if not project_table(project).get("programs")]
     needs = [requirement for project in tested for requirement in project_table(project).get("test-requires", [])]
-    session.install(*base(session, "[test]"), *(f"./{project}" for project in here), *needs, *TYPE_STUBS)
+    packages = [*base(session, "[test]"), *(f"./{project}" for project in here), *needs]
+    session.install(*packages, *TYPE_STUBS, "pytest-xdist>=3.6")
     session.run("mypy", "--show-traceback", *(f"{project}/src" for project in [*BASE, *PROJECTS]))
     for project in tested:
         driver = project_table(project).get("driver")
         session.log(f"{project}" + (f" (apt install {driver} gives its tests a device)" if driver else ""))
-        quick = ["-q", "-rs", "-m", "not slow", "--ignore-glob=*/test_conformance.py"]
+        quick = ["-q", "-rs", "-n", "auto", "-m", "not slow", "--ignore-glob=*/test_conformance.py"]
         session.run("pytest", f"{project}/tests", *quick, env=ONE_THREAD, success_codes=[0, NO_TESTS])
     for project in sorted({*PROJECTS} - {*tested}):
         session.log(f'{project} is for nox -s "plugin({Path(project).name})": {absent(project) or "it compiles first"}')
