@@ -252,3 +252,5 @@ def test_a_json_schema_is_followed(bitnet, tmp_path: Path) -> None:
     schema.write_text("{")
     result = bitnet("run", "Once", "--json-schema", schema)
     assert (result.code, "is not JSON" in result.err) == (2, True)
+    result = bitnet("run", "Once", "--json-schema", tmp_path / "none.json")
+    assert (result.code, "is not JSON" in result.err, "none.json cannot be read" in result.err) == (2, False, True)

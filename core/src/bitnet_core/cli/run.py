@@ -169,8 +169,9 @@ def _prompt(argument: str | None, option: str | None) -> str:
 
 def _schema_format(path: Path) -> dict[str, Any]:
     """Return a response_format for the schema in a file."""
+    text = read_text(str(path))
     try:
-        schema = json.loads(read_text(str(path)))
+        schema = json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise UsageError(f"{path} is not JSON: {exc}") from exc
     return {"type": "json_schema", "json_schema": {"schema": schema}}
