@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -95,7 +94,6 @@ class Engine:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
-        self._away = False
         self.speculation = Speculation(self.options, self.config, draft_model)
         self._offload = Offload(source, self.options, helper)
         try:
@@ -202,11 +200,11 @@ class Engine:
         return KV_BLOCK * self.block_pool.count_cached(request.block_hashes(len(request.tokens) - 1))
 
     def step(self) -> list[RequestOutput]:
-        """Run one step of all requests; returns [] when there is nothing to do, or no device (`leave`)."""
+        """Run one step of all requests; returns [] when there is nothing to do."""
         with self.lock:
             while self._aborted:
                 self.scheduler.finish_request(self._aborted.popleft(), "cancelled")
-            return [] if self._away else self._guarded(self._step)
+            return self._guarded(self._step)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now."""
@@ -461,38 +459,6 @@ class Engine:
         self._counts = self.kernel_launches_by_device
         self._moved = self.moved_bytes
         self._use(device)
-
-    def beside(self, device: Device) -> Engine:
-        """Return an engine with the same open model on another device, without a draft model; closes the device if that
-        fails."""
-        kind = "auto" if self.options.speculate == "draft" else self.options.speculate
-        try:
-            return Engine(self.source, device, replace(self.options, speculate=kind))
-        except BaseException:
-            device.close()
-            raise
-
-    def leave(self) -> list[RequestOutput]:
-        """Give up the device and forget every request: other engines may queue them. Until `resume`, steps do nothing.
-        Returns the outputs of requests that ended before."""
-        with self.lock:
-            self._away = True
-            self._give_up_device()
-            self.scheduler.waiting.clear()
-            return self.scheduler.take_ended()
-
-    def resume(self, device: Device) -> None:
-        """Continue on a device after `leave`; closes it if the model cannot be loaded there."""
-        with self.lock:
-            self._counts = self.kernel_launches_by_device
-            self._moved = self.moved_bytes
-            try:
-                self._use(device)
-                self._guarded(self._ready)
-            except BaseException:
-                self._give_up_device()
-                raise
-            self._away = False
 
     def _give_up_device(self) -> None:
         self.scheduler.detach()
