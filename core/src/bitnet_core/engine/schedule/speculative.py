@@ -53,15 +53,13 @@ class SpeculativeScheduler:
         if steps:
             self.policy.stepped(len(outputs), seconds, steps)
 
-    def step(self, runner: Runner) -> list[RequestOutput] | None:
-        """Verify draft tokens in one step with a row of every other running request; None if no draft seems worth
-        it."""
-        if self.drafter is None or self.until_next() > 0:
-            return None
+    def step(self, runner: Runner, drafter: Drafter) -> list[RequestOutput] | None:
+        """Verify draft tokens in one step with a row of every other running request, while `until_next` is 0; None if
+        no draft seems worth it."""
         began = time.perf_counter()
         self._admission.reserve(1)
-        drafts, drafting = self._drafts(self.drafter)
-        return self._verify(runner, self.drafter, drafts, began + drafting) if drafts else None
+        drafts, drafting = self._drafts(drafter)
+        return self._verify(runner, drafter, drafts, began + drafting) if drafts else None
 
     def _drafts(self, drafter: Drafter) -> tuple[dict[Request, list[int]], float]:
         """Return the draft tokens to verify, and the seconds that drafting took. No request is preempted for them."""
