@@ -204,7 +204,7 @@ class Engine:
         with self.lock:
             while self._aborted:
                 self.scheduler.finish_request(self._aborted.popleft(), "cancelled")
-            return self._guarded(self._step)
+            return self._guarded(self.scheduler.step)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now."""
@@ -406,11 +406,6 @@ class Engine:
             self._speculate()
         return self.worker.runner()
 
-    def _step(self) -> list[RequestOutput]:
-        if not self.worker.ready:
-            self._ready()
-        return self.scheduler.step()
-
     def _score(self, ids: list[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int) -> None:
         """Compute logits in a borrowed request slot, beside the running requests."""
         runner = self._ready()
@@ -425,10 +420,13 @@ class Engine:
             raise UsageError(f"a text must have 1 to {self.max_model_len} tokens, not {len(tokens)}")
 
     def _guarded(self, action: Callable[[], T]) -> T:
-        """Run an action and retry it after recovery: free memory step by step, or continue on the next device."""
+        """Run an action on a loaded model, and retry it after recovery: free memory step by step, or continue on the
+        next device."""
         recovery: OomRecovery | None = None
         while True:
             try:
+                if not self.worker.ready:
+                    self._ready()
                 return action()
             except OutOfMemoryError as exc:
                 self.scheduler.errors.add(exc)

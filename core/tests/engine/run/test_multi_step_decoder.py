@@ -112,3 +112,18 @@ def test_nothing_is_queued_beyond_the_cache(async_device: Callable[[], Any], mak
     run_all(engine)
     assert len(text.tokens) == engine.max_model_len == 128
     assert device.calls["replay"] == 28
+
+
+def test_tokens_that_are_read_while_the_device_works_count_as_moved(
+    async_device: Callable[[], Any], make_engine: Make
+) -> None:
+    device = async_device()
+    engine = make_engine("silu", device=device, stream_interval=1000)
+    engine.add_request([1, 2, 3], max_tokens=40)
+    engine.step()
+    moved = engine.moved_bytes
+    uploads = device.calls["upload"]
+    while device.calls["upload"] == uploads and engine.step():
+        assert engine.moved_bytes > moved
+        moved = engine.moved_bytes
+    assert device.calls["read_async"] > 1

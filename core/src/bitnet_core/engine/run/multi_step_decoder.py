@@ -21,7 +21,7 @@ from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows, unused_rows
 from bitnet_core.plan.scratch import HISTORY, Scratch
 
-Read = Callable[[npt.NDArray[np.int32]], None]
+Read = Callable[[memoryview], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class MultiStepDecoder:
             cast(AsyncReadbackDevice, device).read_async if "async-readback" in device.info.features else None
         )
         self.can_run_ahead = run_ahead and self._read_async is not None
-        self._reads_async = False  # the token ring of `size` rows is small enough
-        self._download: Read = partial(scratch.download, "history")
+        self._download = device.download
         self._rows: dict[ScheduledTokens, int] = {}  # next rows, after `in_flight`, and their places in the step buffer
         self._moving: set[int] = set()  # places whose rows every replay advances
         self.size = 0  # rows of a replay
         self._history_used = HISTORY
         self.in_flight: StepsInFlight | None = None  # follows `_rows`
         self._recording: RecordedLaunches | None = None  # of a step of `size` rows
+        self._ring = scratch.view("history", 0)  # the tokens of `size` rows
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
         """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
@@ -115,7 +115,7 @@ class MultiStepDecoder:
 
     def _fits_ring(self, rows: Sequence[ScheduledTokens]) -> bool:
         """Return True if these rows need steps of the present size, and the token ring can be read asynchronously."""
-        return padded_rows(len(rows), self._most_rows) == self.size and self._reads_async
+        return padded_rows(len(rows), self._most_rows) == self.size and self._ring.nbytes <= MAX_ASYNC_READ
 
     def _put(self, rows: Sequence[ScheduledTokens]) -> None:
         """Upload rows in place of the present ones."""
@@ -125,7 +125,7 @@ class MultiStepDecoder:
         if self._recording is None or size != self.size:
             self._recording = self._recorded(size)
             self.size = size
-            self._reads_async = self._scratch.view("history", size).nbytes <= MAX_ASYNC_READ
+            self._ring = self._scratch.view("history", size)
         self._scratch.upload("step", build_batch(self._cache, rows, self.size))
         self._history_used = HISTORY  # the ring restarts
         self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
@@ -143,15 +143,14 @@ class MultiStepDecoder:
         self._replay(self._recording, count)
         first = 1 + self._history_used
         self._history_used += count
-        if self._read_async is None or not self._reads_async:
-            return StepsInFlight(count, first, self._download)
-        # the token ring as it is after the queued work
-        read = self._read_async(self._scratch.view("history", self.size))
-        return StepsInFlight(count, first, lambda history: read(history.data.cast("B")))
+        if self._read_async is None or self._ring.nbytes > MAX_ASYNC_READ:
+            return StepsInFlight(count, first, partial(self._download, self._ring))
+        return StepsInFlight(count, first, self._read_async(self._ring))  # as it is after the queued work
 
     def _tokens(self, steps: StepsInFlight, buffer_rows: list[int]) -> npt.NDArray[np.int32]:
         history = np.empty((self.size, HISTORY + 1), np.int32)
-        steps.read(history)
+        steps.read(history.data.cast("B"))
+        self._scratch.pool.moved_bytes += history.nbytes
         rows = history[buffer_rows]
         tokens = rows[:, steps.first : steps.first + steps.count]
         made = rows[:, :1] - (steps.first - 1)

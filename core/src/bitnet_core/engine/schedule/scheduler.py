@@ -118,11 +118,11 @@ class Scheduler:
         speculative = self.speculative
         if speculative.drafter is not None:
             assert isinstance(self._runner, Runner)  # draft tokens are verified on one device only
-            most = speculative.until_next()
+            most = speculative.policy.until_next(self.running, speculative.rows)
             if most <= 0 and not queued:
                 if (done := speculative.step(self._runner, speculative.drafter)) is not None:
                     return done
-                most = speculative.until_next()
+                most = speculative.policy.until_next(self.running, speculative.rows)
         began = time.perf_counter()
         done = self.multi_step.step(self._runner, queued, max(1, most)) if greedy else self._sampled()
         if speculative.drafter is not None:
