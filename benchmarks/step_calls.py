@@ -1,9 +1,10 @@
-"""Count the Python calls and source files of one steady greedy step.
+"""Count the Python calls and source files of a steady greedy step.
 
     python benchmarks/step_calls.py [--device cpu] [--list]
 
-Runs the shipped model until the number of steps per read is constant, then traces one `Engine.step` with
-sys.setprofile. Only calls into this project's packages count.
+Runs the shipped model until the number of steps per read is constant, then traces each `Engine.step` with
+sys.setprofile. Only calls into this project's packages count. The step with the fewest calls and the one with the most
+are printed: the latter takes a block of the cache, fills one, and uploads a block table.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import bitnet_core
 
 PACKAGES = ("bitnet_core", "bitnet_hal", "bitnet_cpu", "bitnet_opencl", "bitnet_cuda")
 WARM_UP = 40
-"""Tokens before the traced step; the counts of the policy double up to their limit within these."""
+"""Tokens before the first traced step; the counts of the policy double up to their limit within these."""
+STEPS = 8
+"""Number of traced steps."""
 
 
 def location(path: str) -> str | None:
@@ -27,9 +30,10 @@ def location(path: str) -> str | None:
     return next(("/".join(parts[parts.index(name) :]) for name in PACKAGES if name in parts), None)
 
 
-def trace(device: str) -> Counter[tuple[str, str]]:
-    """Return the calls of one steady step by (file, function)."""
+def trace(device: str) -> list[Counter[tuple[str, str]]]:
+    """Return the calls of steady steps by (file, function): those that read the same number of tokens as the first."""
     calls: Counter[tuple[str, str]] = Counter()
+    steps: list[Counter[tuple[str, str]]] = []
 
     def record(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
@@ -42,12 +46,18 @@ def trace(device: str) -> Counter[tuple[str, str]]:
         request = engine.add_request(range(1, 9), max_tokens=engine.max_model_len - 9)
         while request.generated_tokens < WARM_UP:
             engine.step()
-        sys.setprofile(record)
-        try:
-            engine.step()
-        finally:
-            sys.setprofile(None)
-    return calls
+        count = 0
+        for _ in range(STEPS):
+            calls.clear()
+            sys.setprofile(record)
+            try:
+                ((_, tokens),) = engine.step()
+            finally:
+                sys.setprofile(None)
+            count = count or len(tokens)
+            if len(tokens) == count:
+                steps.append(calls.copy())
+    return steps
 
 
 def main() -> None:
@@ -56,12 +66,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--list", action="store_true", help="print the calls of every function")
     options = parser.parse_args()
-    calls = trace(options.device)
-    files = {file for file, _ in calls}
-    print(f"{calls.total()} calls of {len(calls)} functions in {len(files)} files")
-    if options.list:
-        for (file, function), count in sorted(calls.items()):
-            print(f"{count:5} {file} {function}")
+    steps = sorted(trace(options.device), key=Counter.total)
+    for name, calls in (("fewest", steps[0]), ("most", steps[-1])):
+        files = {file for file, _ in calls}
+        print(f"{name}: {calls.total()} calls of {len(calls)} functions in {len(files)} files")
+        if options.list:
+            for (file, function), count in sorted(calls.items()):
+                print(f"{count:5} {file} {function}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -95,7 +94,6 @@ class Engine:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
-        self._away = False
         self.speculation = Speculation(self.options, self.config, draft_model)
         self._offload = Offload(source, self.options, helper)
         try:
@@ -202,11 +200,11 @@ class Engine:
         return KV_BLOCK * self.block_pool.count_cached(request.block_hashes(len(request.tokens) - 1))
 
     def step(self) -> list[RequestOutput]:
-        """Run one step of all requests; returns [] when there is nothing to do, or no device (`leave`)."""
+        """Run one step of all requests; returns [] when there is nothing to do."""
         with self.lock:
             while self._aborted:
                 self.scheduler.finish_request(self._aborted.popleft(), "cancelled")
-            return [] if self._away else self._guarded(self._step)
+            return self._guarded(self.scheduler.step)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now."""
@@ -408,11 +406,6 @@ class Engine:
             self._speculate()
         return self.worker.runner()
 
-    def _step(self) -> list[RequestOutput]:
-        if not self.worker.ready:
-            self._ready()
-        return self.scheduler.step()
-
     def _score(self, ids: list[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int) -> None:
         """Compute logits in a borrowed request slot, beside the running requests."""
         runner = self._ready()
@@ -427,10 +420,13 @@ class Engine:
             raise UsageError(f"a text must have 1 to {self.max_model_len} tokens, not {len(tokens)}")
 
     def _guarded(self, action: Callable[[], T]) -> T:
-        """Run an action and retry it after recovery: free memory step by step, or continue on the next device."""
+        """Run an action on a loaded model, and retry it after recovery: free memory step by step, or continue on the
+        next device."""
         recovery: OomRecovery | None = None
         while True:
             try:
+                if not self.worker.ready:
+                    self._ready()
                 return action()
             except OutOfMemoryError as exc:
                 self.scheduler.errors.add(exc)
@@ -461,38 +457,6 @@ class Engine:
         self._counts = self.kernel_launches_by_device
         self._moved = self.moved_bytes
         self._use(device)
-
-    def beside(self, device: Device) -> Engine:
-        """Return an engine with the same open model on another device, without a draft model; closes the device if that
-        fails."""
-        kind = "auto" if self.options.speculate == "draft" else self.options.speculate
-        try:
-            return Engine(self.source, device, replace(self.options, speculate=kind))
-        except BaseException:
-            device.close()
-            raise
-
-    def leave(self) -> list[RequestOutput]:
-        """Give up the device and forget every request: other engines may queue them. Until `resume`, steps do nothing.
-        Returns the outputs of requests that ended before."""
-        with self.lock:
-            self._away = True
-            self._give_up_device()
-            self.scheduler.waiting.clear()
-            return self.scheduler.take_ended()
-
-    def resume(self, device: Device) -> None:
-        """Continue on a device after `leave`; closes it if the model cannot be loaded there."""
-        with self.lock:
-            self._counts = self.kernel_launches_by_device
-            self._moved = self.moved_bytes
-            try:
-                self._use(device)
-                self._guarded(self._ready)
-            except BaseException:
-                self._give_up_device()
-                raise
-            self._away = False
 
     def _give_up_device(self) -> None:
         self.scheduler.detach()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bitnet_core.engine.error_log import ErrorLog
 
@@ -102,12 +102,6 @@ class ServingEngine(Protocol):
     def set_pace(self, seconds: float) -> None: ...
 
     def close(self) -> None: ...
-
-    def leave(self) -> list[RequestOutput]: ...
-
-    def beside(self, device: Any) -> ServingEngine: ...
-
-    def resume(self, device: Any) -> None: ...
 
     def figures(self) -> dict[str, int | float]: ...
 

@@ -137,7 +137,7 @@ class Scratch:
         self.device = device
         self.rows = rows
         self.wanted = wanted
-        self._pool = pool
+        self.pool = pool
         step, head = scratch_row_bytes(config)
         step |= more or {}
         self._row_bytes = step | head
@@ -169,15 +169,15 @@ class Scratch:
         """Copy a C-contiguous array to a buffer, from row `first` on."""
         at = first * self._row_bytes[name]
         self.device.upload(View(self._buffers[name], at, values.nbytes), values.data.cast("B"))
-        self._pool.moved_bytes += values.nbytes
+        self.pool.moved_bytes += values.nbytes
 
     def download(self, name: str, out: npt.NDArray[np.float32] | npt.NDArray[np.int32]) -> None:
         """Read the start of a buffer into a C-contiguous array."""
         self.device.download(View(self._buffers[name], 0, out.nbytes), out.data.cast("B"))
-        self._pool.moved_bytes += out.nbytes
+        self.pool.moved_bytes += out.nbytes
 
     def free(self) -> None:
         """Give all buffers back to the pool."""
         for buffer in self._buffers.values():
-            self._pool.free(buffer)
+            self.pool.free(buffer)
         self._buffers.clear()

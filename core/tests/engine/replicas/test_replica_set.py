@@ -16,14 +16,48 @@ from bitnet_core.engine.replicas import replica as replica_module
 from bitnet_core.engine.replicas.arrivals import OtherDevices
 from bitnet_core.engine.replicas.replica_set import ReplicaSet
 from bitnet_core.engine.replicas.speed import DeviceSpeed
+from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.errors import ModelError
 from bitnet_core.model.config import Pooling
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.device import DeviceInfo
 from bitnet_hal.errors import DeviceLostError, DeviceNotFoundError, GpuError, GpuTimeoutError
 
 SHORT = {"stream_interval": 1e-9, "max_sequences": 4}
 SEEDED = SamplingParams(temperature=0.9, top_k=20, seed=5)
+
+
+class Local(Engine):
+    """An engine of this process with what a ReplicaSet expects of a RemoteEngine."""
+
+    away = False
+
+    def beside(self, device: Any) -> Local:
+        try:
+            return Local(self.source, device, self.options)
+        except BaseException:
+            device.close()
+            raise
+
+    def step(self) -> list[RequestOutput]:
+        return [] if self.away else super().step()
+
+    def leave(self) -> None:
+        with self.lock:
+            self.away = True
+            self._give_up_device()
+            self.scheduler.waiting.clear()
+
+    def resume(self, device: Any) -> None:
+        with self.lock:
+            try:
+                self._use(device)
+                self.cache()  # loads the model
+            except BaseException:
+                self._give_up_device()
+                raise
+            self.away = False
 
 
 class Further:
@@ -96,7 +130,7 @@ Running = tuple[ReplicaSet[Any], Texts]
 
 
 @pytest.fixture
-def running(make_engine: Any, faulty: Any) -> Any:
+def running(tiny: Any, faulty: Any) -> Any:
     """running(others, device=None, **options): a set whose devices all take requests, and its texts."""
 
     @contextmanager
@@ -104,7 +138,9 @@ def running(make_engine: Any, faulty: Any) -> Any:
         texts = Texts()
 
         def load() -> Loaded:
-            return Loaded(make_engine("silu", device=device or faulty(), **{**SHORT, **options}), others)
+            source = tiny.TinySource(tiny.CONFIGS["silu"], 0)
+            engine = Local(source, device or faulty(), EngineOptions(**{**SHORT, **options}))
+            return Loaded(engine, others)
 
         made: ReplicaSet[Any] = ReplicaSet(load, texts.deliver)
         made.start()
@@ -364,7 +400,7 @@ def test_a_new_device_is_taken_in_between_texts(running: Any, faulty: Any, alone
 def test_a_model_that_embeds_texts_uses_one_device(tiny: Any, faulty: Any) -> None:
     source = tiny.TinySource(tiny.CONFIGS["silu"], 0)
     source.config = replace(source.config, pooling=Pooling("last"))
-    made: ReplicaSet[Any] = ReplicaSet(lambda: Loaded(Engine(source, faulty()), Further({"b:0": faulty()})), print)
+    made: ReplicaSet[Any] = ReplicaSet(lambda: Loaded(Local(source, faulty()), Further({"b:0": faulty()})), print)
     made.start()
     until(lambda: made.error is not None)
     made.close(10)

@@ -112,3 +112,19 @@ def test_nothing_is_queued_beyond_the_cache(async_device: Callable[[], Any], mak
     run_all(engine)
     assert len(text.tokens) == engine.max_model_len == 128
     assert device.calls["replay"] == 28
+
+
+def test_tokens_that_are_read_while_the_device_works_count_as_moved(
+    async_device: Callable[[], Any], make_engine: Make
+) -> None:
+    device = async_device()
+    engine = make_engine("silu", device=device, stream_interval=1000)
+    engine.add_request([1, 2, 3], max_tokens=60)
+    moved: list[int] = []  # in steps without an upload
+    before, uploads = 0, -1
+    while engine.step():
+        if device.calls["upload"] == uploads:
+            moved.append(engine.moved_bytes - before)
+        before, uploads = engine.moved_bytes, device.calls["upload"]
+    assert moved
+    assert min(moved) > 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bitnet_core.engine.sampling.logprobs import token_score
 from bitnet_core.engine.sampling.sampler import Sampler
-from bitnet_core.engine.schedule import step_count
+from bitnet_core.engine.schedule import multi_step
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.errors import DeviceLostError, UsageError
 
@@ -58,7 +58,7 @@ def test_rows_are_partitioned_by_what_they_need(
     sequences = [engine.add_request(tokens, sampling, max_tokens=20) for tokens, sampling in requests]
     run_all(engine)
     assert [request.generated for request in sequences] == expected[:-1]
-    assert max(downloads.sizes) <= 8 * 4 * (step_count.MAX_STEPS + 1) * 16
+    assert max(downloads.sizes) <= 8 * 4 * (multi_step.MAX_STEPS + 1) * 16
     assert 4 * VOCAB * 8 not in downloads.sizes
     downloads.sizes.clear()
     sequences = [engine.add_request(tokens, sampling, max_tokens=20) for tokens, sampling in [full, *requests]]
@@ -192,7 +192,7 @@ def test_bursts_are_short_while_a_text_waits(make_engine: Make, monkeypatch: pyt
     engine.add_request([1], max_tokens=200)
     for _ in range(6):
         engine.step()
-    assert engine.scheduler.multi_step.step_count.last == step_count.MAX_STEPS
+    assert engine.scheduler.multi_step.step_count.last == multi_step.MAX_STEPS
     engine.add_request([2], max_tokens=5)
     engine.scheduler.multi_step.step_count.token_seconds = 0.01
     (update,) = engine.step()

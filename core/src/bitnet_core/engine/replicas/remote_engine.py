@@ -131,7 +131,7 @@ class RemoteEngine:
         return {**self._figures, **self.scheduler.counts}
 
     def beside(self, device: DeviceProcess) -> RemoteEngine:
-        """See Engine.beside."""
+        """Return an engine with the same model in another process, without a draft model."""
         return RemoteEngine(self.source, device, self._opener.alone())
 
     def apply(self, function: Callable[..., T], *arguments: object) -> T:
@@ -257,8 +257,8 @@ class RemoteEngine:
 
     # The device.
 
-    def leave(self) -> list[RequestOutput]:
-        """See Engine.leave; the process ends."""
+    def leave(self) -> None:
+        """End the process and forget every request: other engines may queue them. Until `resume`, steps do nothing."""
         device = self.device
         device.receive = lambda message: None
         device.kill()
@@ -271,10 +271,9 @@ class RemoteEngine:
             self.waiting_since = None
         self._figures = dict.fromkeys(GAUGES, 0)
         self._snapshot = self._snapshot._replace(memory={})
-        return []
 
     def resume(self, device: DeviceProcess) -> None:
-        """See Engine.resume; a process that was not left ends."""
+        """Continue in another process; the one that was not left ends. Raises the error of loading the model there."""
         self.leave()
         self._use(device)
 

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, cast
 
 from bitnet_hal.errors import BitnetError
 
 from bitnet_core.engine.replicas.measured_speed import SpeedMeter, measured_speed
+from bitnet_core.engine.serving import DescribedDevice, ServingEngine
 from bitnet_core.engine.thread import EngineThread, M
 
 if TYPE_CHECKING:  # slow imports: a server should listen before them
@@ -18,7 +19,17 @@ if TYPE_CHECKING:  # slow imports: a server should listen before them
     from bitnet_core.engine.replicas.speed import DeviceSpeed
     from bitnet_core.engine.request.request import Request
     from bitnet_core.engine.schedule.results import RequestOutput
-    from bitnet_core.engine.serving import ServingEngine
+
+
+class ReplicaEngine(ServingEngine, Protocol):
+    """A RemoteEngine; the members are described there."""
+
+    def leave(self) -> None: ...
+
+    def beside(self, device: DescribedDevice) -> ReplicaEngine: ...
+
+    def resume(self, device: DescribedDevice) -> None: ...
+
 
 State = Literal["loading", "ready", "away"]
 
@@ -37,7 +48,7 @@ _HANGING = 60.0
 class EngineOwner:
     """The owner of an engine on a further device: an EngineThread closes it."""
 
-    engine: ServingEngine
+    engine: ReplicaEngine
 
     def close(self) -> None:
         """Close the engine and its device."""
@@ -83,9 +94,10 @@ class Replica(Generic[M]):
         )
 
     @property
-    def engine(self) -> ServingEngine | None:
+    def engine(self) -> ReplicaEngine | None:
         """The engine, None until it is loaded."""
-        return None if self.thread.model is None else self.thread.model.engine
+        # a Model of a set has a RemoteEngine
+        return None if self.thread.model is None else cast(ReplicaEngine, self.thread.model.engine)
 
     @property
     def responsive(self) -> bool:

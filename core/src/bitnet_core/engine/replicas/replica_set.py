@@ -46,7 +46,6 @@ class ReplicaSet(Generic[R]):
     """
 
     def __init__(self, load: Callable[[], R], deliver: Deliver) -> None:
-        self._deliver = deliver
         self._dispatcher = Dispatcher(deliver)
         self._others: OtherDevices | None = None
         self._arrivals: Arrivals | None = None
@@ -238,9 +237,11 @@ class ReplicaSet(Generic[R]):
             self._add(name, partial(self._others.reopen, info), 1 if replica is None else replica.returns + 1)
 
     def _resume(self, replica: Replica[Any], info: DeviceInfo, model: HasEngine) -> None:
+        engine = replica.engine
         assert self._others is not None
+        assert engine is not None
         try:
-            model.engine.resume(self._others.reopen(info))
+            engine.resume(self._others.reopen(info))
         except Exception as exc:  # noqa: BLE001 - its future has no reader
             self._unusable(replica, exc)
         else:
@@ -248,16 +249,18 @@ class ReplicaSet(Generic[R]):
 
     def _begin(self, replica: Replica[Any], model: HasEngine, *, measured: bool = True) -> None:
         """Take requests. measured: measure the speed of the device first."""
+        engine = replica.engine
+        assert engine is not None
         try:
             if measured:
-                replica.measure(model.engine)
+                replica.measure(engine)
         except Exception as exc:  # noqa: BLE001 - its future has no reader
-            model.engine.leave()
+            engine.leave()
             self._unusable(replica, exc)
             return
-        log.info("%s (%s) takes requests", replica.name, model.engine.device.info.name)
+        log.info("%s (%s) takes requests", replica.name, engine.device.info.name)
         with self._dispatcher.lock:
-            replica.enter(model.engine)
+            replica.enter(engine)
             self._set_pace()
             self._dispatcher.assign()
 
@@ -289,7 +292,7 @@ class ReplicaSet(Generic[R]):
             if not others:
                 self._dispatcher.assign()
                 return False
-        self._deliver(engine, engine.leave())
+        engine.leave()
         count = self._dispatcher.withdraw(replica, error)
         log.warning("%s failed (%s); %d requests go on elsewhere", replica.name, error, count)
         return True

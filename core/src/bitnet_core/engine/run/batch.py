@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ def unused_rows(size: int) -> npt.NDArray[np.int32]:
     return step
 
 
+@cache
 def padded_rows(rows: int, most: int) -> int:
     """Round a row count up to a power of two, at most `most`, so that few recordings serve all counts."""
     return min(1 << (rows - 1).bit_length(), most)

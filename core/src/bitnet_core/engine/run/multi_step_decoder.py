@@ -14,14 +14,14 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import MAX_ASYNC_READ, AsyncReadbackDevice, Device, View
+from bitnet_hal.device import MAX_ASYNC_READ, AsyncReadbackDevice, Device
 from bitnet_hal.launcher import RecordedLaunches
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows, unused_rows
 from bitnet_core.plan.scratch import HISTORY, Scratch
 
-Read = Callable[[npt.NDArray[np.int32]], None]
+Read = Callable[[memoryview], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,14 @@ class MultiStepDecoder:
             cast(AsyncReadbackDevice, device).read_async if "async-readback" in device.info.features else None
         )
         self.can_run_ahead = run_ahead and self._read_async is not None
+        self._download = device.download
         self._rows: dict[ScheduledTokens, int] = {}  # next rows, after `in_flight`, and their places in the step buffer
         self._moving: set[int] = set()  # places whose rows every replay advances
         self.size = 0  # rows of a replay
         self._history_used = HISTORY
         self.in_flight: StepsInFlight | None = None  # follows `_rows`
         self._recording: RecordedLaunches | None = None  # of a step of `size` rows
+        self._ring = scratch.view("history", 0)  # the tokens of `size` rows
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
         """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
@@ -92,11 +94,13 @@ class MultiStepDecoder:
         """
         if self._cache.changed_tables:
             self._cache.upload_tables()
-        queued = self.in_flight if self.in_flight and self.queued(rows) else None
-        if queued is None and not self._continues(rows):
-            self._put(rows)
+        holds = self._rows.keys() >= set(rows)
+        queued = self.in_flight if holds and rows else None
+        if queued is None and not (holds and padded_rows(len(rows), self._most_rows) == self.size):
+            self._put(rows)  # the device does not hold these rows, or a smaller recording does
         buffer_rows = dict(zip(rows, map(self._rows.__getitem__, rows), strict=True))
-        self.forget()
+        self._rows = {}
+        self.in_flight = None
         steps = queued or self._queue(buffer_rows.values(), count)
         coming = None
         if ahead and self._fits_ring(continuing):
@@ -111,12 +115,7 @@ class MultiStepDecoder:
 
     def _fits_ring(self, rows: Sequence[ScheduledTokens]) -> bool:
         """Return True if these rows need steps of the present size, and the token ring can be read asynchronously."""
-        size = padded_rows(len(rows), self._most_rows)
-        return size == self.size and self._history().nbytes <= MAX_ASYNC_READ
-
-    def _continues(self, rows: Sequence[ScheduledTokens]) -> bool:
-        """Return True if the device holds these rows and a smaller recording would not do."""
-        return self._rows.keys() >= set(rows) and padded_rows(len(rows), self._most_rows) == self.size
+        return padded_rows(len(rows), self._most_rows) == self.size and self._ring.nbytes <= MAX_ASYNC_READ
 
     def _put(self, rows: Sequence[ScheduledTokens]) -> None:
         """Upload rows in place of the present ones."""
@@ -126,6 +125,7 @@ class MultiStepDecoder:
         if self._recording is None or size != self.size:
             self._recording = self._recorded(size)
             self.size = size
+            self._ring = self._scratch.view("history", size)
         self._scratch.upload("step", build_batch(self._cache, rows, self.size))
         self._history_used = HISTORY  # the ring restarts
         self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
@@ -143,21 +143,14 @@ class MultiStepDecoder:
         self._replay(self._recording, count)
         first = 1 + self._history_used
         self._history_used += count
-        return StepsInFlight(count, first, self._read())
-
-    def _read(self) -> Read:
-        """Start reading the token ring as it is after the queued work."""
-        if self._read_async and self._history().nbytes <= MAX_ASYNC_READ:
-            read = self._read_async(self._history())
-            return lambda history: read(history.data.cast("B"))
-        return partial(self._scratch.download, "history")
-
-    def _history(self) -> View:
-        return self._scratch.view("history", self.size)
+        if self._read_async is None or self._ring.nbytes > MAX_ASYNC_READ:
+            return StepsInFlight(count, first, partial(self._download, self._ring))
+        return StepsInFlight(count, first, self._read_async(self._ring))  # as it is after the queued work
 
     def _tokens(self, steps: StepsInFlight, buffer_rows: list[int]) -> npt.NDArray[np.int32]:
         history = np.empty((self.size, HISTORY + 1), np.int32)
-        steps.read(history)
+        steps.read(history.data.cast("B"))
+        self._scratch.pool.moved_bytes += history.nbytes
         rows = history[buffer_rows]
         tokens = rows[:, steps.first : steps.first + steps.count]
         made = rows[:, :1] - (steps.first - 1)

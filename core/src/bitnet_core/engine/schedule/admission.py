@@ -167,9 +167,16 @@ class Admission:
 
     def reserve_free(self, requests: Iterable[Request], extra: int) -> bool:
         """Allocate blocks for `extra` more tokens of these requests; False if that would take a preemption."""
-        wanted = [(request, len(request.tokens) + extra) for request in requests]
-        missing = sum(max(0, ceil_div(tokens, KV_BLOCK) - len(request.blocks)) for request, tokens in wanted)
-        return missing <= self.blocks.available and all(self._grow(request, tokens) for request, tokens in wanted)
+        growing: dict[Request, int] = {}  # to a number of tokens
+        missing = 0
+        for request in requests:
+            tokens = len(request.tokens) + extra
+            if tokens > len(request.blocks) * KV_BLOCK:
+                growing[request] = tokens
+                missing += ceil_div(tokens, KV_BLOCK) - len(request.blocks)
+        if not growing:
+            return True
+        return missing <= self.blocks.available and all(map(self._grow, growing, growing.values()))
 
     def preempt(self, request: Request) -> None:
         """Give up the request's blocks and put it back at the head of the queue."""

@@ -1,4 +1,5 @@
-"""Greedy decoding on the device: multi-step decoding, and steps queued ahead."""
+"""Greedy decoding on the device: how many steps run before the host reads their tokens, and how many are queued ahead
+of the next read."""
 
 from __future__ import annotations
 
@@ -13,7 +14,18 @@ from bitnet_core.engine.sampling.sampler import not_a_number
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.state_positions import keeps_answers, rows_to_block_end
-from bitnet_core.engine.schedule.step_count import StepCountPolicy
+
+MAX_STEPS = 32
+"""Largest number of steps before the host reads tokens; counts double up to this, so that the first tokens come at
+once."""
+
+_WAITING_SECONDS = 0.02
+"""Longest time in seconds between two reads while another request waits for admission."""
+
+_SHARE = 10
+_SHORT_SECONDS = 0.01
+"""When two runs of steps are in flight, each gets 1 / _SHARE of the interval, but at least _SHORT_SECONDS: the host
+needs about a millisecond for each, and a new request waits for both."""
 
 
 class MultiStepScheduler:
@@ -26,35 +38,37 @@ class MultiStepScheduler:
 
     def restart(self, runner: Runner | RequestGroups) -> None:
         """Start with few steps again: blocks were reassigned and requests were admitted."""
-        self.step_count.restart()
+        self.step_count.last = 0
         runner.multi_step.forget()
 
     def queued(self, runner: Runner | RequestGroups) -> int:
         """Number of tokens per request that are in flight."""
-        return runner.multi_step.queued(last_rows(self._admission.running)) if runner.multi_step.in_flight else 0
+        return runner.multi_step.queued(last_rows(self._admission.running))
 
     def step(self, runner: Runner | RequestGroups, queued: int, most: float) -> list[RequestOutput]:
         """Decode tokens of every running request, all of them greedy. most: number of tokens of each after which draft
-        tokens may be verified."""
-        running = self._admission.running
-        runs_ahead = self._runs_ahead(runner)
+        tokens may be verified.
+
+        Further steps are queued before the last ones are read, so that the device never waits for the host. Not while
+        requests wait for admission, and not in recurrent models, whose states cannot be rolled back.
+        """
+        admission = self._admission
+        running = admission.running
+        runs_ahead = runner.multi_step.can_run_ahead and not admission.waiting and not admission.recurrent
         count = queued or self._length(runs_ahead, most)
-        self._admission.reserve(count)
+        admission.reserve(count)
         ahead, continuing = self._ahead(count, most - count) if runs_ahead else (0, [])
         began = time.perf_counter()
         tokens = runner.multi_step.decode(last_rows(running), count, ahead, last_rows(continuing) if ahead else ())
         self.step_count.update(count, time.perf_counter() - began)
         outputs: list[RequestOutput] = []
         for request, row in zip(running.copy(), tokens.tolist(), strict=True):
-            outputs.append(self._take(request, count, row))
+            good = row[: row.index(-1)] if -1 in row else row
+            output = self._results.accept_tokens(request, len(good), good)
+            if len(good) < count and request.finish_reason is None:
+                output = self._results.fail(request, not_a_number(), output.tokens)
+            outputs.append(output)
         return outputs
-
-    def _take(self, request: Request, count: int, row: list[int]) -> RequestOutput:
-        good = row[: row.index(-1)] if -1 in row else row
-        output = self._results.accept_tokens(request, len(good), good)
-        if len(good) < count and request.finish_reason is None:
-            output = self._results.fail(request, not_a_number(), output.tokens)
-        return output
 
     def _length(self, runs_ahead: bool, most: float) -> int:
         """Number of steps before the next read."""
@@ -63,12 +77,6 @@ class MultiStepScheduler:
         if admission.recurrent and keeps_answers(admission.checkpoints, len(admission.running)):
             tokens_left = min(tokens_left, *map(rows_to_block_end, admission.running))
         return self.step_count.length(tokens_left, waiting=bool(admission.waiting), followed=runs_ahead)
-
-    def _runs_ahead(self, runner: Runner | RequestGroups) -> bool:
-        """Return True if further steps are queued before the last ones are read, so that the device never waits for
-        the host. Not while requests wait for admission, and not in recurrent models, whose states cannot be rolled
-        back."""
-        return runner.multi_step.can_run_ahead and not self._admission.waiting and not self._admission.recurrent
 
     def _ahead(self, count: int, most: float) -> tuple[int, list[Request]]:
         """Number of tokens to queue after the next `count`, at most `most`, and for which requests."""
@@ -83,6 +91,40 @@ class MultiStepScheduler:
         if not ahead or not admission.reserve_free(tokens_left, count + ahead):
             return 0, []
         return ahead, list(tokens_left)
+
+
+class StepCountPolicy:
+    """Number of steps per read. seconds: longest interval between two reads, so that text keeps flowing on slow
+    devices. token_seconds: duration of the last step; 0: unknown. last: the last number of steps; 0: start with
+    one."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.token_seconds = 0.0
+        self.last = 0
+
+    def update(self, count: int, seconds: float) -> None:
+        """Record that `count` steps took this many seconds."""
+        self.last = count
+        self.token_seconds = seconds / count
+
+    def length(self, tokens_left: int, *, waiting: bool, followed: bool) -> int:
+        """Number of steps to run now, for requests that may all generate tokens_left more: doubles up to the time
+        budget. followed: further steps may be queued after these."""
+        most = self._affordable(min(self.seconds, _WAITING_SECONDS) if waiting else self.seconds)
+        return max(1, min(2 * self.last, (followed and self._short()) or most, tokens_left, MAX_STEPS))
+
+    def ahead(self, count: int, tokens_left: int) -> int:
+        """Number of steps to queue after the next `count`, given how many tokens are left then."""
+        return max(0, min(2 * count, self._short(), tokens_left))
+
+    def _short(self) -> int:
+        """Largest number of steps if two runs are in flight: together no longer than one alone. 0: no time for that."""
+        short = max(self.seconds / _SHARE, _SHORT_SECONDS)
+        return min(self._affordable(self.seconds) // 2, max(1, self._affordable(short)), MAX_STEPS // 2)
+
+    def _affordable(self, seconds: float) -> int:
+        return int(seconds / self.token_seconds) if self.token_seconds else MAX_STEPS
 
 
 def last_rows(requests: Iterable[Request]) -> list[ScheduledTokens]:

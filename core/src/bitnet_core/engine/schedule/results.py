@@ -42,20 +42,19 @@ class StepResults:
         if not request.max_tokens and not request.pending:
             request.finish_reason = "length"
         self._counts["generated_tokens"] += len(accepted)
-        self._publish_blocks(request, before)
+        if request.computed // KV_BLOCK > before // KV_BLOCK:
+            self._publish_blocks(request, before // KV_BLOCK)
         if self._admission.recurrent and request.computed == before + count > before:  # else states are of other rows
             keep_state(self._admission.checkpoints, request, len(self._admission.running))
         if request.finish_reason:
             self._admission.finish(request, request.finish_reason)
         return RequestOutput(request, tuple(accepted))
 
-    def _publish_blocks(self, request: Request, before: int) -> None:
-        """Let later requests reuse the blocks that were filled since `before` rows were computed."""
-        admission = self._admission
-        if request.computed // KV_BLOCK > before // KV_BLOCK:
-            block_hashes = request.block_hashes(request.computed)
-            for index in range(before // KV_BLOCK, len(block_hashes)):
-                admission.blocks.register(request.blocks[index], block_hashes[index])
+    def _publish_blocks(self, request: Request, first: int) -> None:
+        """Let later requests reuse the full blocks from the request's block number `first` on."""
+        block_hashes = request.block_hashes(request.computed)
+        for index in range(first, len(block_hashes)):
+            self._admission.blocks.register(request.blocks[index], block_hashes[index])
 
     def process_rows(self, request: Request, count: int, rows: list[SampleRow]) -> RequestOutput:
         """Add `count` computed rows, and the token that was sampled from the last of `rows`."""

@@ -93,7 +93,7 @@ class Scheduler:
 
     def step(self) -> list[RequestOutput]:
         """Run one step; returns [] when there is nothing to do."""
-        queued = self.multi_step.queued(self._runner)
+        queued = self.multi_step.queued(self._runner) if self._runner.multi_step.in_flight else 0
         if self.waiting and not queued:  # steps in flight are read first
             self._admit()
         done: list[RequestOutput] = []
@@ -106,7 +106,7 @@ class Scheduler:
                 self._start_over()
                 raise
             self._results.add_time(requests, time.perf_counter() - began, done)
-        return self.take_ended() + done
+        return self.take_ended() + done if self._ended else done
 
     def _advance(self, queued: int) -> list[RequestOutput]:
         greedy = True
@@ -114,20 +114,20 @@ class Scheduler:
             if request.computed + 1 < len(request.tokens) or request.scored:
                 return self._mixed()
             greedy = greedy and request.greedy
-        if self.speculative.drafter is None:
-            return self._decode(queued, greedy, math.inf)
-        assert isinstance(self._runner, Runner)  # draft tokens are verified on one device only
-        if not queued and (done := self.speculative.step(self._runner)) is not None:
-            return done
+        most = math.inf  # tokens of each request before draft tokens may be verified
+        speculative = self.speculative
+        if speculative.drafter is not None:
+            assert isinstance(self._runner, Runner)  # draft tokens are verified on one device only
+            most = speculative.policy.until_next(self.running, speculative.rows)
+            if most <= 0 and not queued:
+                if (done := speculative.step(self._runner, speculative.drafter)) is not None:
+                    return done
+                most = speculative.policy.until_next(self.running, speculative.rows)
         began = time.perf_counter()
-        most = max(1, self.speculative.until_next())
-        done = self._decode(queued, greedy, most)
-        self.speculative.stepped(done, time.perf_counter() - began)
+        done = self.multi_step.step(self._runner, queued, max(1, most)) if greedy else self._sampled()
+        if speculative.drafter is not None:
+            speculative.stepped(done, time.perf_counter() - began)
         return done
-
-    def _decode(self, queued: int, greedy: bool, most: float) -> list[RequestOutput]:
-        """Decode without draft tokens, at most `most` tokens of each request."""
-        return self.multi_step.step(self._runner, queued, most) if greedy else self._sampled()
 
     def _start_over(self) -> None:
         """Preempt every request of a recurrent model: a failed step may have advanced their states."""

@@ -43,35 +43,38 @@ class SpeculativeScheduler:
         self.drafter = drafter
         self.rows = rows
 
-    def until_next(self) -> float:
-        """Number of tokens that the running requests may generate before one of them may have a draft."""
-        return self.policy.until_next(self._admission.running, self.rows)
-
     def stepped(self, outputs: Sequence[RequestOutput], seconds: float) -> None:
         """Take the duration of steps without draft tokens."""
-        steps = max((len(output.tokens) for output in outputs), default=0)
+        steps = 0
+        for output in outputs:
+            steps = max(steps, len(output.tokens))
         if steps:
             self.policy.stepped(len(outputs), seconds, steps)
 
-    def step(self, runner: Runner) -> list[RequestOutput] | None:
-        """Verify draft tokens in one step with a row of every other running request; None if no draft seems worth
-        it."""
-        if self.drafter is None or self.until_next() > 0:
-            return None
+    def step(self, runner: Runner, drafter: Drafter) -> list[RequestOutput] | None:
+        """Verify draft tokens in one step with a row of every other running request, when `policy.until_next` is 0;
+        None if no draft seems worth it."""
         began = time.perf_counter()
         self._admission.reserve(1)
-        drafts, drafting = self._drafts(self.drafter)
-        return self._verify(runner, self.drafter, drafts, began + drafting) if drafts else None
+        drafts, drafting = self._drafts(drafter)
+        return self._verify(runner, drafter, drafts, began + drafting) if drafts else None
 
     def _drafts(self, drafter: Drafter) -> tuple[dict[Request, list[int]], float]:
         """Return the draft tokens to verify, and the seconds that drafting took. No request is preempted for them."""
         admission = self._admission
         running = admission.running
-        most = {request: min(self._rows_left(request) - 1, MAX_DRAFT) for request in running}
+        most: dict[Request, int] = {}
+        for request in running:
+            left = admission.tokens_left(request)
+            if admission.recurrent:  # states may be kept at the end of a block
+                left = min(left, rows_to_block_end(request))
+            most[request] = min(left - 1, MAX_DRAFT)
         limits = self.policy.limits(running, most, self.rows)
         if admission.recurrent:
             limits = dict(islice(limits.items(), admission.spare_states))
-        limits = {one: count for one, count in limits.items() if admission.reserve_free([one], 1 + count)}
+        for request, count in list(limits.items()):
+            if not admission.reserve_free([request], 1 + count):
+                del limits[request]
         if not limits:
             return {}, 0.0
         began = time.perf_counter()
@@ -79,12 +82,6 @@ class SpeculativeScheduler:
         seconds = time.perf_counter() - began
         self.policy.drafted_for(limits, drafts, seconds)
         return drafts, seconds
-
-    def _rows_left(self, request: Request) -> int:
-        """Number of rows of a request that a step may have: in recurrent models up to the end of a block, where states
-        may be kept."""
-        left = self._admission.tokens_left(request)
-        return min(left, rows_to_block_end(request)) if self._admission.recurrent else left
 
     def _verify(
         self, runner: Runner, drafter: Drafter, drafts: dict[Request, list[int]], began: float

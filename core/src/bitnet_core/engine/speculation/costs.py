@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect
 from collections import deque
 
 _LAST = 9
@@ -35,11 +36,13 @@ class StepCosts:
 def interpolated(points: dict[int, float], rows: int) -> float:
     """Return the seconds of a step of `rows` rows from those of other sizes: between two of them by a straight line,
     elsewhere those of the nearest. There must be a point."""
-    below = max((size for size in points if size <= rows), default=None)
-    above = min((size for size in points if size >= rows), default=None)
-    if below is None or above is None or below == above:
-        nearest = above if below is None else below
-        assert nearest is not None
-        return points[nearest]
+    if rows in points:
+        return points[rows]
+    sizes = sorted(points)
+    place = bisect(sizes, rows)
+    if place in (0, len(sizes)):
+        return points[sizes[max(0, place - 1)]]
+    below = sizes[place - 1]
+    above = sizes[place]
     share = (rows - below) / (above - below)
     return points[below] + share * (points[above] - points[below])

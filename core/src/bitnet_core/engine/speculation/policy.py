@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from weakref import WeakKeyDictionary
 
 from bitnet_core.engine.request.request import Request
@@ -67,22 +68,30 @@ class DraftPolicy:
         number of rows of the step.
         """
         spare = rows - len(requests)
-        due = [one for one in requests if most[one] > 0 and self._state(one).wait(len(one.tokens)) <= 0]
+        due: dict[Request, Acceptance] = {}
+        for request in requests:
+            state = self._state(request)
+            if most[request] > 0 and state.wait(len(request.tokens)) <= 0:
+                due[request] = state
         if not due or spare < 1:
             return {}
         if len(requests) not in self._plain.measured or self._steps >= _PLAIN_EVERY:
             self._plain_left = _PLAIN_RUN + self._plain.is_new(len(requests))
             return {}
         chosen = self._best(due, most, len(requests), spare)
-        for request in due:
-            if chosen.get(request):
-                self._state(request).resume()
+        for request in chosen:
+            due[request].resume()
         return chosen or self._probe(due, most)
 
-    def _best(self, due: Sequence[Request], most: Mapping[Request, int], count: int, spare: int) -> dict[Request, int]:
+    def _best(
+        self, due: Mapping[Request, Acceptance], most: Mapping[Request, int], count: int, spare: int
+    ) -> dict[Request, int]:
         """Return the numbers of draft tokens that are expected to generate the most tokens per second; {} for none."""
-        alone = interpolated(self._plain.measured, count)
-        costs = {count: alone} | {size: mean for size, mean in self._verifying.measured.items() if size > count}
+        alone = self._plain.measured[count]
+        costs = {count: alone}
+        for size, mean in self._verifying.measured.items():
+            if size > count:
+                costs[size] = mean
         drafting = self._drafting.measured or {1: 0.0}
         gains = self._gains(due, most)[:spare]
         tokens, speed, best = float(count), count / alone, 0
@@ -98,21 +107,21 @@ class DraftPolicy:
             chosen[request] = max(depth, chosen.get(request, 0))
         return chosen
 
-    def _gains(self, due: Sequence[Request], most: Mapping[Request, int]) -> list[tuple[float, int, Request]]:
+    def _gains(
+        self, due: Mapping[Request, Acceptance], most: Mapping[Request, int]
+    ) -> list[tuple[float, int, Request]]:
         """Return (probability that it is kept, depth, request) of every possible draft token, the likeliest first."""
         prior = (self._right + _GUESS_WEIGHT * _FIRST_GUESS) / (self._tried + _GUESS_WEIGHT)
         gains: list[tuple[float, int, Request]] = []
-        for request in due:
-            state = self._state(request)
+        for request, state in due.items():
             right = state.probability(prior)
             for depth in range(1, min(state.most, most[request]) + 1):
                 gains.append((right**depth, depth, request))
-        return sorted(gains, key=lambda gain: -gain[0])
+        return sorted(gains, key=itemgetter(0), reverse=True)
 
-    def _probe(self, due: Sequence[Request], most: Mapping[Request, int]) -> dict[Request, int]:
+    def _probe(self, due: Mapping[Request, Acceptance], most: Mapping[Request, int]) -> dict[Request, int]:
         """Pause the requests of a step for which no draft pays. Returns one draft token for one whose pause is over."""
-        for request in due:
-            state = self._state(request)
+        for request, state in due.items():
             if state.paused:
                 return {request: 1}
             if most[request] >= FIRST_DRAFT:  # not merely at its end
@@ -142,7 +151,9 @@ class DraftPolicy:
         """Return the number of tokens until one of these requests may have a draft; inf if none may."""
         if len(requests) >= rows:
             return math.inf
-        waiting = min((self._state(one).wait(len(one.tokens)) for one in requests), default=math.inf)
+        waiting = math.inf
+        for request in requests:
+            waiting = min(waiting, self._state(request).wait(len(request.tokens)))
         return max(waiting, self._plain_left)
 
     def stepped(self, requests: int, seconds: float, steps: int) -> None:

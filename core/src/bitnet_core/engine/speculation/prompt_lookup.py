@@ -45,7 +45,9 @@ class PromptLookup:
         """Return the tokens that followed the last ones of each request before, if these occurred before."""
         drafts: dict[Request, list[int]] = {}
         for request, limit in limits.items():
-            index = self._indices.setdefault(request, NgramIndex())
+            index = self._indices.get(request)
+            if index is None:
+                index = self._indices[request] = NgramIndex()
             if found := index.following(request.tokens, limit):
                 drafts[request] = found
         return drafts
