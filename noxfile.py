@@ -33,7 +33,7 @@ BASE = ("hal", "core")
 WHEELS = os.environ.get("BITNET_WHEELS")
 """A folder with wheels of BASE, which `nox -s wheels` makes; .ci/run sets it, and runs sessions side by side."""
 AGAIN = bool(os.environ.get("AGAIN"))
-"""True if .ci/run, which has twenty minutes, should run the tests marked `again` too."""
+"""True if .ci/run, which has twenty minutes, should run all tests: those marked `again`, and all cases of the kit."""
 MADE: set[Path] = set()
 """The folder of those that this run has made."""
 NO_TESTS = 5
@@ -265,7 +265,7 @@ def plugin(session: nox.Session, project: str) -> None:
         packages = [str(path) for path in folder.glob("*.whl")]
     session.install(*base(session, "[test]"), *packages, *table.get("test-requires", []))
     extra = ["--require-device"] if os.environ.get("CI") and table.get("software-device") else []
-    once = ["-m", "not again"] if WHEELS and not AGAIN else []
+    once = ["-m", "not again", "--bitnet-part=1/2"] if WHEELS and not AGAIN else []
     session.run("pytest", f"{project}/tests", "-rs", *extra, *once, *session.posargs, env=ONE_THREAD)
 
 

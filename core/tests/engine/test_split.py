@@ -196,8 +196,10 @@ def test_less_memory_is_taken_while_a_text_runs(capped: Any, caplog: Any) -> Non
     """The device before is too small for the whole chunk: recovery shrinks the steps of both."""
     info = {"type": DeviceType.GPU, "transfer": TransferMode.EXPLICIT_COPY}
     source = DrawnSource(shape="bonsai2-tiny")
-    expected = alone("bonsai2-tiny")
+    options = EngineOptions(max_sequences=4)
+    with closing(Engine(source, capped(64 << 20, **info), options)) as one:
+        expected = texts(one)  # not those of a device that wraps weights: BLAS may round products of joined ones apart
     first = capped(5 << 20, index=1, **info)
-    with closing(Engine(source, capped(64 << 20, **info), EngineOptions(max_sequences=4), before=[(first, 2)])) as one:
+    with closing(Engine(source, capped(64 << 20, **info), options, before=[(first, 2)])) as one:
         assert texts(one) == expected
     assert first.peak <= 5 << 20

@@ -10,7 +10,7 @@ from typing import Any
 import bitnet_core
 import numpy as np
 import pytest
-from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.perplexity import token_losses
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.container import GGUFFile
@@ -22,6 +22,7 @@ from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
 from bitnet_core.formats.ternary.i2_s import LAYOUTS
 from bitnet_core.model.weights import DenseWeight
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.loading import Layout
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.errors import UsageError

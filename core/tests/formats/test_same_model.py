@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.engine.engine import Engine
 from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.types import tl2_nbytes
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.tiles import Tile
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
 from bitnet_hal.reference.device import NumpyDevice
 from safetensors.numpy import save_file
 

@@ -56,7 +56,7 @@ def test_guessed_texts_are_those_without_guesses(path: str, monkeypatch: pytest.
             prompt = [*story.prompt_ids, *story.ids, *story.prompt_ids]
             assert looking.generate(prompt, max_tokens=64).tokens == plain.generate(prompt, max_tokens=64).tokens
         figures = looking.stats()
-    assert figures["draft_tokens"] > figures["accepted_tokens"] > 20
+    assert figures["draft_tokens"] >= figures["accepted_tokens"] > 20
 
 
 @pytest.mark.parametrize("arguments", [("run", "-n", "2", "Once"), ("run", "--kv-cache-size", "1", "Once")])

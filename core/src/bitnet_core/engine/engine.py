@@ -2,119 +2,35 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import ANY_ROWS, Device
-from bitnet_hal.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
+from bitnet_hal.errors import UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.launcher import RecordedLaunches
-from bitnet_hal.rounding import ceil_div
-from bitnet_hal.tuning.query import FEW_ROWS
 
-from bitnet_core.engine.capacity import shared_concurrency, widest_chunk
 from bitnet_core.engine.embedding import groups, pooled
-from bitnet_core.engine.fit import FEWEST_BLOCKS
+from bitnet_core.engine.executor import Executor
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
-from bitnet_core.engine.offload import Offload
-from bitnet_core.engine.recovery import OomRecovery
-from bitnet_core.engine.request.new_request import check_tokens, integers, new_request
-from bitnet_core.engine.request.request import FinishReason, Request, Scored
+from bitnet_core.engine.request.new_request import RequestOptions, check_tokens, integers, new_request
+from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.run.batch import ScheduledTokens
-from bitnet_core.engine.run.model_runner import Runner
-from bitnet_core.engine.run.request_groups import RequestGroups
-from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.schedule.results import RequestOutput
-from bitnet_core.engine.schedule.scheduler import Scheduler
-from bitnet_core.engine.speculation.choice import Speculation
-from bitnet_core.engine.speculation.drafter import Drafter
-from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.config import PoolingMode
-from bitnet_core.model.source import ModelSource
-from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
-from bitnet_core.plan.device_weights import DeviceWeights
-from bitnet_core.plan.kernels import invariant_rows
-from bitnet_core.plan.memory import DeviceMemoryPlan
-from bitnet_core.progress import Progress
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_SURE_TOKENS = 512
-"""When memory is short, the cache keeps room for this many more tokens of every request; longer answers may end
-early."""
-
-Reopen = Callable[[GpuError], Device | None]
-"""Opens the next device in rank after one of DEVICE_FAILURES; returns None if there is none."""
 
 
-class Engine:
-    """A model on a device, which the engine owns, or on several: `before` are further devices, with the number of
-    layers that each computes before those of `device`. helper: opens a CPU for layers that are offloaded. The source
-    must stay open as long as the engine, because weights may view its file.
+class Engine(Executor):
+    """The requests of a model on its devices; the arguments are those of Executor.
 
     Threads may share an engine: every method that computes takes `lock`, and so must a caller who inspects a request
-    before a step. draft_model: loads the draft model, which the engine then owns.
+    before a step.
     """
-
-    def __init__(
-        self,
-        source: ModelSource,
-        device: Device,
-        options: EngineOptions | None = None,
-        *,
-        before: Sequence[tuple[Device, int]] = (),
-        reopen: Reopen | None = None,
-        helper: Callable[[], Device] | None = None,
-        progress: Progress | None = None,
-        draft_model: Callable[[], Drafter] | None = None,
-    ) -> None:
-        self.source = source
-        self.options = options or EngineOptions()
-        self.config = self.options.config_of(source.config)
-        self._reopen = reopen
-        self._helper = helper
-        self._progress = progress
-        self.context = self.options.context_of(self.config)
-        self.sequences = self.options.max_sequences
-        chunk = max(self.options.prefill_chunk, self.sequences)
-        self.scheduler = Scheduler(self.context, chunk, self.options.stream_interval, recurrent=bool(self.config.delta))
-        self.lock = threading.RLock()
-        self._aborted: deque[Request] = deque()
-        self._counts: dict[str, Counter[str]] = {}
-        self._moved = 0
-        self._freed = False
-        self.speculation = Speculation(self.options, self.config, draft_model)
-        self._offload = Offload(source, self.options, helper)
-        try:
-            self._use(device, before)
-            self.speculation.check(device.info)
-            self._guarded(self._ready)
-            self.speculation.load(self.runner)
-            self._speculate()
-        except BaseException:
-            self._offload.close()
-            raise
-
-    @property
-    def device(self) -> Device:
-        """The device in use."""
-        return self.worker.device
-
-    @property
-    def weights(self) -> DeviceWeights:
-        """The weights on the device in use."""
-        return self.worker.weights
 
     @property
     def block_pool(self) -> BlockPool:
@@ -122,68 +38,23 @@ class Engine:
         return self.worker.block_pool
 
     @property
-    def kernel_launches(self) -> Counter[str]:
-        """Number of launches by kernel name since the engine was created, on all its devices."""
-        return sum(self.kernel_launches_by_device.values(), Counter())
-
-    @property
-    def kernel_launches_by_device(self) -> dict[str, Counter[str]]:
-        """kernel_launches of each device, by device request (such as "cuda:0")."""
-        counts = dict(self._counts)
-        for request, launches in self.worker.launches.items():
-            counts[request] = counts.get(request, Counter()) + launches
-        return counts
-
-    @property
-    def layers_by_device(self) -> dict[str, int]:
-        """Number of layers on each device in use, by device request, in the order of the layers."""
-        return {part.device.info.request: part.config.n_layers for part in self.worker.parts}
-
-    @property
     def max_model_len(self) -> int:
         """Largest number of tokens of one request, prompt included."""
         return self.scheduler.max_model_len
 
     def add_request(
-        self,
-        tokens: Iterable[int],
-        sampling: SamplingParams | None = None,
-        *,
-        max_tokens: int = 128,
-        stop_token_ids: Iterable[int] = (),
-        constraint: Constraint | None = None,
-        scored: Scored | None = None,
+        self, tokens: Iterable[int], sampling: SamplingParams | None = None, **options: Unpack[RequestOptions]
     ) -> Request:
-        """Queue a prompt; arguments and errors as in `new_request`."""
-        request = self.new_request(
-            tokens,
-            sampling,
-            max_tokens=max_tokens,
-            stop_token_ids=stop_token_ids,
-            constraint=constraint,
-            scored=scored,
-        )
+        """Queue a prompt; arguments and errors as in new_request.new_request."""
+        request = self.new_request(tokens, sampling, **options)
         self.queue_request(request)
         return request
 
     def new_request(
-        self,
-        tokens: Iterable[int],
-        sampling: SamplingParams | None = None,
-        *,
-        max_tokens: int = 128,
-        stop_token_ids: Iterable[int] = (),
-        constraint: Constraint | None = None,
-        scored: Scored | None = None,
+        self, tokens: Iterable[int], sampling: SamplingParams | None = None, **options: Unpack[RequestOptions]
     ) -> Request:
-        """Make a request for `queue_request`. scored: receives the logits after every prompt token; max_tokens may then
-        be 0.
-
-        Raises UsageError if the prompt is empty, too long, or contains tokens that the model does not have.
-        """
-        return new_request(
-            self.config, self.max_model_len, tokens, sampling, max_tokens, stop_token_ids, constraint, scored
-        )
+        """Make a request for `queue_request`; arguments and errors as in new_request.new_request."""
+        return new_request(self.config, self.max_model_len, tokens, sampling, **options)
 
     def queue_request(self, request: Request) -> None:
         """Queue a request of `new_request`, or one that another engine of this model gave up, whose text goes on.
@@ -202,8 +73,6 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Run one step of all requests; returns [] when there is nothing to do."""
         with self.lock:
-            while self._aborted:
-                self.scheduler.finish_request(self._aborted.popleft(), "cancelled")
             return self._guarded(self.scheduler.step)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
@@ -222,7 +91,7 @@ class Engine:
 
     def abort_request(self, request: Request) -> None:
         """End a request before the next step; for finalizers, which may run at any point of any thread."""
-        self._aborted.append(request)
+        self.scheduler.abort_request(request)
 
     def fail_all(self, error: Exception) -> list[RequestOutput]:
         """End every request with an error."""
@@ -268,18 +137,6 @@ class Engine:
                 out[group] = self._guarded(partial(self._embed, lists[group], pooling.mode))
         return out
 
-    def _embed(self, texts: Sequence[Sequence[int]], mode: PoolingMode) -> npt.NDArray[np.float32]:
-        return pooled(self._ready(), self.scheduler, texts, mode)
-
-    def memory(self) -> dict[str, int | float]:
-        """Return the memory figures of Worker.memory."""
-        return self.worker.memory()
-
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes copied between host and devices by steps: step buffers, block tables, tokens and logits."""
-        return self._moved + self.worker.moved_bytes
-
     def averages(self) -> dict[str, float]:
         """Return the seconds of all steps with and without prompts, the seconds per decoded token, and the bytes copied
         per token."""
@@ -306,27 +163,9 @@ class Engine:
             "evictions": counts["evictions"] + pool.evictions,
         }
 
-    def memory_plan(self) -> DeviceMemoryPlan:
-        """Return the memory that the engine needs on its device with its present settings."""
-        return self.memory_plans()[self.device.info.request]
-
-    def memory_plans(self) -> dict[str, DeviceMemoryPlan]:
-        """Return the memory that the engine needs on each of its devices, by device request."""
-        return {part.device.info.request: self.worker.plan(part) for part in self.worker.parts}
-
     def cache(self) -> KVCache:
         """Return the KV cache on the device in use; the caller must hold `lock`."""
         return self._ready().cache
-
-    def runner(self) -> Runner:
-        """Return the runner of a model on one device; the caller must hold `lock`, or be the only user of the engine.
-
-        Raises UsageError if the layers are on several devices.
-        """
-        runner = self._ready()
-        if not isinstance(runner, Runner):
-            raise UsageError("draft tokens are verified on one device, and the layers are on several")
-        return runner
 
     def cached_blocks(self) -> list[tuple[bytes, int]]:
         """Return hash and number of every full block of the cache; the caller must hold `lock`."""
@@ -343,68 +182,8 @@ class Engine:
         """Return the recorded steps by name, for profiling an engine without requests."""
         return self._ready().recordings()
 
-    def free(self) -> None:
-        """Free everything on the device, which stays open; may be called twice. The engine cannot compute
-        afterwards."""
-        self._freed = True
-        self.worker.free()
-
-    def close(self) -> None:
-        """Free everything and close the device; may be called twice."""
-        with self.lock:
-            self.speculation.close()
-            self.free()
-            self.worker.close_devices()
-
-    def _use(self, device: Device, before: Sequence[tuple[Device, int]] = ()) -> None:
-        """Place the layers on a device, and those of `before`, or offloaded ones, on others."""
-        self._place(device, before or self._offload.first(device))
-
-    def _place(self, device: Device, before: Sequence[tuple[Device, int]]) -> None:
-        last = self.config.n_layers - sum(layers for _, layers in before)
-        placed = [*before, (device, last)]
-        if min(layers for _, layers in placed) < 1:
-            raise UsageError(f"each device needs a layer: the model has {self.config.n_layers}")
-        chunk = self.scheduler.chunk
-        self.scheduler.chunk = min(widest_chunk(self.config, used.info, chunk, self.sequences) for used, _ in placed)
-        room = shared_concurrency(self.options, self.source, placed, self.sequences, self.scheduler.chunk)
-        self.sequences = room.requests
-        self.speculation.spares = room.spares
-        self.speculation.devices = len(placed)
-        self.scheduler.speculative.use(None, 0)
-        self.worker = Worker(self.source, placed, self.options, self.scheduler, room)
-
-    def _limit_rows(self) -> None:
-        """Limit steps to the rows that the devices keep batch-invariant."""
-        rows = ANY_ROWS
-        for part in self.worker.parts:
-            group_scales = part.weights.has_group_scales
-            own = invariant_rows(self.config, part.device.info, group_scales=group_scales)
-            part.launcher.tuned_rows = 0 if own == ANY_ROWS else own
-            rows = min(rows, own)
-        if rows < self.scheduler.chunk:
-            log.info("deterministic: steps of at most %d rows on %s", rows, self.device.info.request)
-            self.scheduler.chunk = rows
-            self.sequences = min(self.sequences, rows)
-            self.worker.sequences = self.sequences
-
-    def _speculate(self) -> None:
-        """Use the drafter, in as many rows as the device keeps batch-invariant."""
-        rows = self.speculation.rows(self.device.info, group_scales=self.weights.has_group_scales)
-        rows = min(rows, self.scheduler.chunk, max(self.sequences, FEW_ROWS))
-        self.worker.verify_rows = rows
-        self.scheduler.speculative.use(self.speculation.drafter if rows else None, rows)
-
-    def _ready(self) -> Runner | RequestGroups:
-        """Return the runner; creates it and loads the weights if needed."""
-        if self._freed:
-            raise closed()
-        self.worker.load(self._progress)
-        if self.options.deterministic:
-            self._limit_rows()
-        if not self.worker.ready:
-            self._speculate()
-        return self.worker.runner()
+    def _embed(self, texts: Sequence[Sequence[int]], mode: PoolingMode) -> npt.NDArray[np.float32]:
+        return pooled(self._ready(), self.scheduler, texts, mode)
 
     def _score(self, ids: list[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int) -> None:
         """Compute logits in a borrowed request slot, beside the running requests."""
@@ -418,102 +197,3 @@ class Engine:
     def _check_length(self, tokens: Sequence[int]) -> None:
         if not 0 < len(tokens) <= self.max_model_len:
             raise UsageError(f"a text must have 1 to {self.max_model_len} tokens, not {len(tokens)}")
-
-    def _guarded(self, action: Callable[[], T]) -> T:
-        """Run an action on a loaded model, and retry it after recovery: free memory step by step, or continue on the
-        next device."""
-        recovery: OomRecovery | None = None
-        while True:
-            try:
-                if not self.worker.ready:
-                    self._ready()
-                return action()
-            except OutOfMemoryError as exc:
-                self.scheduler.errors.add(exc)
-                if not self.worker.loaded:  # nothing else can be freed yet
-                    if not self.offload_more():
-                        raise
-                    continue
-                recovery = recovery or OomRecovery(self)
-                recovery.recover(exc)
-            except DEVICE_FAILURES as exc:
-                self.scheduler.errors.add(exc)
-                self._move(exc)
-
-    def _move(self, error: GpuError) -> None:
-        """Continue on the next device, where running requests are recomputed. Raises `error` if there is no other
-        device; one that is not lost is then kept."""
-        info = self.device.info
-        lost = isinstance(error, DeviceLostError)
-        if lost:
-            self._give_up_device()
-        device = self._reopen(error) if self._reopen else None
-        if device is None:
-            raise error
-        if not lost:
-            self._give_up_device()
-        failure = "was lost" if lost else "failed"
-        log.warning("%s %s (%s); continuing on %s", info.request, failure, error, device.info.request)
-        self._counts = self.kernel_launches_by_device
-        self._moved = self.moved_bytes
-        self._use(device)
-
-    def _give_up_device(self) -> None:
-        self.scheduler.detach()
-        self.worker.abandon()
-        try:
-            self.worker.close_devices()
-        except GpuError as exc:
-            log.debug("closing the device: %s", exc)
-
-    # The steps of OomRecovery.
-
-    def drop_scratch(self) -> bool:
-        """Free prompt scratch and the pool's idle buffers; False if there were none."""
-        return self.worker.drop_scratch()
-
-    def shrink_cache(self) -> bool:
-        """Halve the cache, down to the blocks that the present requests need; drops all reusable prefixes. False if it
-        cannot be smaller."""
-        per_sequence = [
-            ceil_div(min(s.prompt_tokens + s.max_tokens, len(s.tokens) + _SURE_TOKENS, self.context), KV_BLOCK)
-            for s in (*self.scheduler.running, *self.scheduler.waiting)
-        ]
-        floor = max(min(FEWEST_BLOCKS, ceil_div(self.context, KV_BLOCK)), *per_sequence, 0)
-        blocks = max(self.worker.blocks // 2, floor)
-        if blocks >= self.worker.blocks:
-            return False
-        self.worker.drop_runner()
-        self.worker.blocks = blocks
-        return True
-
-    def halve_chunk(self) -> bool:
-        """Halve the rows of a prompt step; False at 32 rows or the number of concurrent requests."""
-        chunk = max(self.scheduler.chunk // 2, 32, self.sequences)
-        if chunk >= self.scheduler.chunk:
-            return False
-        self.drop_scratch()
-        self.scheduler.chunk = chunk
-        return True
-
-    def fewer_sequences(self) -> bool:
-        """Halve the number of concurrent requests and of state checkpoints; False at one request without a
-        checkpoint."""
-        if self.sequences == 1 and not self.worker.checkpoints:
-            return False
-        self.worker.drop_runner()
-        self.sequences = max(self.sequences // 2, 1)
-        self.worker.sequences = self.sequences
-        self.worker.checkpoints = self.worker.checkpoints // 2
-        self.worker.spares = min(self.worker.spares, self.sequences)
-        return True
-
-    def offload_more(self) -> bool:
-        """Move some more layers from a GPU to the CPU; False if the options or the device do not allow it."""
-        before = self._offload.more(self.worker.parts)
-        if not before:
-            return False
-        device = self.device
-        self.worker.free()
-        self._place(device, before)
-        return True

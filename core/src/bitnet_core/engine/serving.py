@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from bitnet_core.engine.error_log import ErrorLog
 
 if TYPE_CHECKING:  # slow imports: a server should listen before them
     from bitnet_hal.device import DeviceInfo
 
-    from bitnet_core.engine.request.request import FinishReason, Request, Scored
-    from bitnet_core.engine.sampling.constraint import Constraint
+    from bitnet_core.engine.request.new_request import RequestOptions
+    from bitnet_core.engine.request.request import FinishReason, Request
     from bitnet_core.engine.schedule.results import RequestOutput
     from bitnet_core.model.config import ModelConfig
     from bitnet_core.options.engine import EngineOptions
@@ -66,25 +66,11 @@ class ServingEngine(Protocol):
     def kernel_launches_by_device(self) -> dict[str, Counter[str]]: ...
 
     def new_request(
-        self,
-        tokens: Iterable[int],
-        sampling: SamplingParams | None = None,
-        *,
-        max_tokens: int = 128,
-        stop_token_ids: Iterable[int] = (),
-        constraint: Constraint | None = None,
-        scored: Scored | None = None,
+        self, tokens: Iterable[int], sampling: SamplingParams | None = None, **options: Unpack[RequestOptions]
     ) -> Request: ...
 
     def add_request(
-        self,
-        tokens: Iterable[int],
-        sampling: SamplingParams | None = None,
-        *,
-        max_tokens: int = 128,
-        stop_token_ids: Iterable[int] = (),
-        constraint: Constraint | None = None,
-        scored: Scored | None = None,
+        self, tokens: Iterable[int], sampling: SamplingParams | None = None, **options: Unpack[RequestOptions]
     ) -> Request: ...
 
     def queue_request(self, request: Request) -> None: ...

@@ -6,23 +6,19 @@ operations is that of the BitNet b1.58 2B4T report (Ma et al. 2025) and of Llama
 
 from __future__ import annotations
 
-import logging
 from typing import Protocol
 
 from bitnet_hal.device import View
-from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_row_bytes
-from bitnet_hal.kernels.sizes import row_scales
 from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.launcher import Launch, Launcher
 from bitnet_hal.tuning.query import FEW_ROWS
 
-from bitnet_core.plan.device_weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
+from bitnet_core.plan.device_weights import Dense, DeviceWeights, LayerWeights, Linear
 from bitnet_core.plan.kept_inputs import KeptInputs
+from bitnet_core.plan.linear import LinearLayers
 from bitnet_core.plan.prediction_weights import PredictionWeights
 from bitnet_core.plan.scratch import HISTORY, Scratch
-
-log = logging.getLogger(__name__)
 
 
 class CacheViews(Protocol):
@@ -46,23 +42,14 @@ class CacheViews(Protocol):
     def max_blocks(self) -> int: ...
 
 
-class Plan:
-    """A builder of the launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES).
-
-    fused: False leaves out the optional kernels that stand in for others; most serve some numbers of rows only.
-    """
-
-    left_out: frozenset[str] = frozenset()
-    """Optional kernels that do not compute what the model needs."""
+class Plan(LinearLayers):
+    """A builder of the launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES). fused: as in
+    LinearLayers."""
 
     def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str, *, fused: bool = True) -> None:
-        self.weights = weights
-        self.launcher = launcher
-        self.config = config = weights.config
+        super().__init__(weights, launcher, fused=fused)
         self.kv = KV_TYPES.index(kv_dtype)
-        self.ablock = config.activation_group_size
-        self.activation = RELU2 if config.activation == "relu2" else SILU
-        self._optional = launcher.device.info.kernels - self.left_out if fused else frozenset[str]()
+        self.activation = RELU2 if self.config.activation == "relu2" else SILU
 
     def body(
         self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False, kept: KeptInputs | None = None
@@ -103,32 +90,6 @@ class Plan:
         the buffer `normed`, of a step of `rows` rows."""
         normed = scratch.view("normed", wanted)
         return self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
-
-    def _rms_norm(self, scratch: Scratch, rows: int, wanted: int, index: str, gamma: View, y: View) -> Launch:
-        """Compute y[wanted, H], the normed rows of x that the buffer `index` numbers, of a step of `rows` rows."""
-        return self.launcher.prepare(
-            CATALOGUE["rms_norm"],
-            {"rows": wanted, "width": self.config.hidden, "eps": self.config.norm_eps},
-            (scratch.view("x", rows), scratch.view(index, wanted), gamma, y),
-        )
-
-    def dense(self, matrix: Dense, rows: int, x: View, y: View) -> list[Launch]:
-        """Compute y[rows, matrix.rows] = matrix x."""
-        return [
-            self.launcher.prepare(
-                CATALOGUE["matmul_dense"],
-                {
-                    "rows": rows,
-                    "outs": part.count,
-                    "width": matrix.columns,
-                    "y_stride": matrix.rows,
-                    "y_first": part.first,
-                },
-                (x, part.table, y),
-                {"DTYPE": matrix.dtype},
-            )
-            for part in matrix.parts
-        ]
 
     def _lm_head_int8(self, scratch: Scratch, head: Dense, wanted: int, keep: int) -> list[Launch]:
         """Return two launches: approximate logits from the int8 head, then exact ones for all that may be among the
@@ -261,9 +222,6 @@ class Plan:
         config = self.config
         return {"KV": self.kv, "INTERLEAVED": int(config.rope_interleaved), "QKNORM": int(config.qk_norm)}
 
-    def _scales(self, block: int) -> dict[str, int]:
-        return {"BLOCK": block, "ABLOCK": self.ablock}
-
     def _head_gammas(self, layer: LayerWeights | PredictionWeights) -> tuple[View, View]:
         return layer.q_norm or layer.attn_norm, layer.k_norm or layer.attn_norm
 
@@ -384,68 +342,3 @@ class Plan:
         shape: ParamDict = {"rows": rows, "outs": self.config.ffn, "width": up.width}
         views = (part.codes, part.scales, *self._quantized(scratch, rows, up.width), m)
         return self._fused("matmul_ternary_glu", shape, views, {"ACT": self.activation, **self._scales(part.block)})
-
-    def _fused(
-        self, kernel: str, params: ParamDict, views: tuple[View, ...], constants: dict[str, int]
-    ) -> Launch | None:
-        """Return the launch of an optional kernel; None if the device does not support it, or not for such sizes."""
-        if kernel not in self._optional:
-            return None
-        try:
-            return self.launcher.prepare(CATALOGUE[kernel], params, views, constants)
-        except UnsupportedError as exc:
-            log.debug("%s: %s", kernel, exc)
-            return None
-
-    def _norm_matmul(
-        self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear, y: View, *, add: int = 0
-    ) -> list[Launch]:
-        """Compute y[rows, outs] (+)= linear(quantize(norm(x))), without the norm if gamma is None. A few rows use the
-        fused kernel norm_matmul if the device has it."""
-        fused = []
-        for part in linear.parts if rows <= FEW_ROWS else ():
-            shape = self._product(rows, linear, part, linear.outs)
-            params = shape | {"columns": linear.columns, "eps": self.config.norm_eps}
-            views = (x, gamma or self.weights.output_norm, part.codes, part.scales, y)
-            constants = {"NORM": int(gamma is not None), "ADD": add, **self._scales(part.block)}
-            if launch := self._fused("norm_matmul", params, views, constants):
-                fused.append(launch)
-        if len(fused) == len(linear.parts):
-            return fused
-        return [
-            self._norm_quantize(scratch, rows, x, gamma, linear),
-            *self._matmul(scratch, rows, linear, y, linear.outs, add),
-        ]
-
-    def _norm_quantize(self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear) -> Launch:
-        return self.launcher.prepare(
-            CATALOGUE["rms_norm_quantize"],
-            {"rows": rows, "width": linear.columns, "stride": linear.width, "eps": self.config.norm_eps},
-            (x, gamma or self.weights.output_norm, *self._quantized(scratch, rows, linear.width)),
-            {"NORM": int(gamma is not None), "ABLOCK": self.ablock},
-        )
-
-    def _matmul(
-        self, scratch: Scratch, rows: int, linear: Linear, y: View, y_stride: int, add: int = 0
-    ) -> list[Launch]:
-        quantized = self._quantized(scratch, rows, linear.width)
-        launches = []
-        for part in linear.parts:
-            spec = CATALOGUE["matmul_ternary_block" if part.block else "matmul_ternary"]
-            constants = {"ADD": add, **(self._scales(part.block) if part.block else {})}
-            views = (part.codes, part.scales, *quantized, y)
-            launches.append(self.launcher.prepare(spec, self._product(rows, linear, part, y_stride), views, constants))
-        return launches
-
-    @staticmethod
-    def _product(rows: int, linear: Linear, part: LinearPart, y_stride: int) -> ParamDict:
-        shape: ParamDict = {"rows": rows, "outs": part.outs, "width": linear.width}
-        return shape | {"y_stride": y_stride, "y_first": part.y_first}
-
-    def _quantized(self, scratch: Scratch, rows: int, width: int) -> tuple[View, View, View]:
-        scales = 4 * row_scales(width, self.ablock)
-        return (
-            scratch.view("quantized", rows, width),
-            scratch.view("scale", rows, scales),
-            scratch.view("qsum", rows, scales),
-        )

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.engine.engine import Engine
 from bitnet_core.formats.convert.convert import convert
 from bitnet_core.formats.convert.target import Target
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.open import open_model
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.reference.device import NumpyDevice
 from safetensors.numpy import load_file, save_file

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,9 @@ from bitnet_core.engine.replicas.device_process import DeviceProcess
 from bitnet_core.engine.replicas.messages import Output, Snapshot, outgoing
 from bitnet_core.engine.replicas.remote_totals import RemoteTotals
 from bitnet_core.engine.replicas.sent_prefixes import SentPrefixes
-from bitnet_core.engine.request.new_request import check_length, new_request
+from bitnet_core.engine.request.new_request import RequestOptions, check_length, new_request
 from bitnet_core.engine.request.prompt_scores import PromptScores
-from bitnet_core.engine.request.request import FinishReason, Request, Scored
-from bitnet_core.engine.sampling.constraint import Constraint
+from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
@@ -150,39 +149,16 @@ class RemoteEngine:
     # Requests.
 
     def new_request(
-        self,
-        tokens: Iterable[int],
-        sampling: SamplingParams | None = None,
-        *,
-        max_tokens: int = 128,
-        stop_token_ids: Iterable[int] = (),
-        constraint: Constraint | None = None,
-        scored: Scored | None = None,
+        self, tokens: Iterable[int], sampling: SamplingParams | None = None, **options: Unpack[RequestOptions]
     ) -> Request:
         """See Engine.new_request."""
-        return new_request(
-            self.config, self.max_model_len, tokens, sampling, max_tokens, stop_token_ids, constraint, scored
-        )
+        return new_request(self.config, self.max_model_len, tokens, sampling, **options)
 
     def add_request(
-        self,
-        tokens: Iterable[int],
-        sampling: SamplingParams | None = None,
-        *,
-        max_tokens: int = 128,
-        stop_token_ids: Iterable[int] = (),
-        constraint: Constraint | None = None,
-        scored: Scored | None = None,
+        self, tokens: Iterable[int], sampling: SamplingParams | None = None, **options: Unpack[RequestOptions]
     ) -> Request:
         """See Engine.add_request."""
-        request = self.new_request(
-            tokens,
-            sampling,
-            max_tokens=max_tokens,
-            stop_token_ids=stop_token_ids,
-            constraint=constraint,
-            scored=scored,
-        )
+        request = self.new_request(tokens, sampling, **options)
         self.queue_request(request)
         return request
 

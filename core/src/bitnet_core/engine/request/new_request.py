@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import index
+from typing import TypedDict
 
 from bitnet_hal.errors import UsageError
 
@@ -14,17 +15,30 @@ from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.sampling import SamplingParams
 
 
+class RequestOptions(TypedDict, total=False):
+    """Options of a request beside those of sampling, with the defaults of `new_request`."""
+
+    max_tokens: int
+    stop_token_ids: Iterable[int]
+    constraint: Constraint | None
+    scored: Scored | None
+
+
 def new_request(
     config: ModelConfig,
     max_model_len: int,
     tokens: Iterable[int],
-    sampling: SamplingParams | None,
-    max_tokens: int,
-    stop_token_ids: Iterable[int],
-    constraint: Constraint | None,
-    scored: Scored | None,
+    sampling: SamplingParams | None = None,
+    *,
+    max_tokens: int = 128,
+    stop_token_ids: Iterable[int] = (),
+    constraint: Constraint | None = None,
+    scored: Scored | None = None,
 ) -> Request:
-    """Make a request; arguments and errors as in Engine.new_request."""
+    """Make a request. scored: receives the logits after every prompt token; max_tokens may then be 0.
+
+    Raises UsageError if the prompt is empty, too long, or contains tokens that the model does not have.
+    """
     if config.pooling:
         raise UsageError("the model embeds texts and generates none: use Model.embed or `bitnet embed`")
     ids = integers("tokens", tokens)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
@@ -62,6 +63,7 @@ class Scheduler:
         self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
+        self._aborted: deque[Request] = deque()
 
     def attach(self, runner: Runner | RequestGroups, blocks: BlockPool) -> None:
         """Use a new runner and an empty cache; running requests go back to the queue and are recomputed."""
@@ -93,6 +95,8 @@ class Scheduler:
 
     def step(self) -> list[RequestOutput]:
         """Run one step; returns [] when there is nothing to do."""
+        while self._aborted:
+            self.finish_request(self._aborted.popleft())
         queued = self.multi_step.queued(self._runner) if self._runner.multi_step.in_flight else 0
         if self.waiting and not queued:  # steps in flight are read first
             self._admit()
@@ -152,6 +156,10 @@ class Scheduler:
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now; its full blocks stay in the cache for reuse."""
         self._admission.finish(request, reason)
+
+    def abort_request(self, request: Request) -> None:
+        """End a request before the next step; for finalizers, which may run at any point of any thread."""
+        self._aborted.append(request)
 
     def borrow_index(self, tokens: int) -> AbstractContextManager[int]:
         """Lend a request slot, as Admission.borrow_index."""
