@@ -105,7 +105,7 @@ def test_texts_do_not_depend_on_the_shortlist(
     model: bitnet_core.Model, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any]
 ) -> None:
     made = model.generate("Once upon a time", max_tokens=10, seed=4, **kind)
-    monkeypatch.setattr(model.engine._ready(), "shortlists", False)
+    monkeypatch.setattr(model.engine._ready()._logits, "makes_lists", False)
     assert model.generate("Once upon a time", max_tokens=10, seed=4, **kind).text == made.text
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -18,21 +17,18 @@ from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_prompt, padded_rows
 from bitnet_core.engine.run.earlier_layers import EarlierLayers, Rows
+from bitnet_core.engine.run.logits_reader import LogitsReader
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.prediction_head import Placed, PredictionHead
 from bitnet_core.engine.run.prompt_bodies import PromptBodies
-from bitnet_core.engine.run.row_masks import RowMasks
 from bitnet_core.engine.run.state_rollback import StateRollback
-from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
+from bitnet_core.engine.sampling.logits import LogitsRequest, TopLogits
 from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.prediction import PredictionPlan
-from bitnet_core.plan.scratch import SHORTLIST, Scratch
-
-_LISTS = (1, 16, 64, SHORTLIST)
-"""Lengths of top-k lists; few, so that few recordings serve all."""
+from bitnet_core.plan.scratch import Scratch
 
 _VERIFY = "verify "
 """Beginning of the kind of a recording in which a request may have several rows."""
@@ -74,7 +70,7 @@ class Runner:
         self.plan = plan_class(weights.config)(weights, launcher, kv_dtype, fused=fused)
         self.vocab = weights.config.vocab
         self.tokens = weights.config.tokens
-        self.shortlists = "top_k" in device.info.kernels
+        self._logits = LogitsReader(device, launcher, self.plan)
         self._most_rows = rows or cache.sequences
         rows = max(self._most_rows, verify_rows)
         self._rollback: StateRollback | None = None
@@ -90,7 +86,6 @@ class Runner:
         self._prompts = PromptBodies(device, launcher, pool, self.plan, cache)
         self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
         self.multi_step = self._multi_step_decoder(cache)
-        self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
         self._verified: list[ScheduledTokens] = []
 
     def _multi_step_decoder(self, cache: KVCache) -> MultiStepDecoder:
@@ -172,22 +167,20 @@ class Runner:
             part = slice(start, start + scratch.wanted)
             index = np.asarray(wanted[part], np.int32)
             scratch.upload("index", index)
-            keep = self._list_length(logits_requests[part]) if self._short(logits_requests[part]) else 0
+            keep = self._logits.list_length(logits_requests[part])
             self.launcher.run(self.plan.head(scratch, rows, len(index), keep))
-            yield from self._top_logits(scratch, logits_requests[part], columns)
+            yield from self._logits.read(scratch, logits_requests[part], columns)
 
     def decode_step(self, rows: Sequence[ScheduledTokens], logits_requests: Sequence[LogitsRequest]) -> list[TopLogits]:
         """Run one decode step; returns the TopLogits of each row, as `logits_requests` (in the order of
         sample_rows.order_rows) asks."""
         size = padded_rows(len(rows), self._most_rows)
-        if self._short(logits_requests):
-            k = self._list_length(logits_requests)
-            self._replay_uploaded(f"top{k}", rows, size)
-            self._follow(self._decode, size, rows)
-            return self._listed(self._decode, logits_requests, k, self.tokens, size)
-        self._replay_uploaded("logits", rows, size)
+        k = self._logits.list_length(logits_requests)
+        self._replay_uploaded(f"top{k}" if k else "logits", rows, size)
         self._follow(self._decode, size, rows)
-        return self._top_logits(self._decode, logits_requests, self.tokens)
+        if k:
+            return self._logits.lists(self._decode, logits_requests, k, self.tokens, size)
+        return self._logits.read(self._decode, logits_requests, self.tokens)
 
     def verify_step(
         self, scheduled: Sequence[ScheduledTokens], logits_requests: Sequence[LogitsRequest]
@@ -199,12 +192,11 @@ class Runner:
         self._verified = list(scheduled)
         if self._rollback:
             self._rollback.save(scheduled, size)
-        if self._short(logits_requests):
-            k = self._list_length(logits_requests)
-            self._replay_uploaded(f"{_VERIFY}top{k}", scheduled, size)
-            return self._listed(self._decode, logits_requests, k, self.tokens, size)
-        self._replay_uploaded(f"{_VERIFY}logits", scheduled, size)
-        return self._top_logits(self._decode, logits_requests, self.tokens)
+        k = self._logits.list_length(logits_requests)
+        self._replay_uploaded(_VERIFY + (f"top{k}" if k else "logits"), scheduled, size)
+        if k:
+            return self._logits.lists(self._decode, logits_requests, k, self.tokens, size)
+        return self._logits.read(self._decode, logits_requests, self.tokens)
 
     def keep_rows(self, rows: Mapping[int, int]) -> None:
         """Take back, of the last verify_step, what requests keep of rows after their first rows[req_index]: the states
@@ -244,74 +236,6 @@ class Runner:
             placed.append((place, span))
             place += len(span.tokens)
         self._prediction.follow(scratch.view("x", rows), placed)
-
-    def _top_logits(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], columns: int) -> list[TopLogits]:
-        """Read the requested logits from the device: top-k lists if the device makes them."""
-        short = sum(logits_request.k > 0 for logits_request in logits_requests) if self.shortlists else 0
-        listed: list[TopLogits] = []
-        if short:
-            k = self._list_length(logits_requests)
-            masks = [logits_request.mask() for logits_request in logits_requests if logits_request.mask is not None]
-            if masks:
-                self._masks(scratch).upload(masks, short)
-            self.launcher.run([self.plan.shortlist(scratch, short, k, masked=bool(masks))])
-            listed = self._listed(scratch, logits_requests[:short], k, columns, short)
-        return listed + self._whole(scratch, short, len(logits_requests), columns)
-
-    def _short(self, logits_requests: Sequence[LogitsRequest]) -> bool:
-        """Return True if unmasked top-k lists satisfy all requests."""
-        return self.shortlists and all(
-            logits_request.k and not logits_request.rest and logits_request.mask is None
-            for logits_request in logits_requests
-        )
-
-    def _list_length(self, logits_requests: Sequence[LogitsRequest]) -> int:
-        longest = max(logits_request.k for logits_request in logits_requests)
-        return min(next(length for length in _LISTS if length >= longest), self.tokens)
-
-    def _listed(
-        self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int, size: int
-    ) -> list[TopLogits]:
-        """Read top-k lists from the device. size: number of rows that have lists, at least those of the requests."""
-        rows = len(logits_requests)
-        rest = any(logits_request.rest for logits_request in logits_requests)
-        ids_at, values_at, totals_at = (view.offset // 4 for view in scratch.lists(size, k))
-        words = np.empty(totals_at + 2 * rows if rest else values_at + rows * k, np.int32)
-        scratch.download("lists", words)
-        ids = words[ids_at : ids_at + rows * k].reshape(rows, k)
-        values = words[values_at : values_at + rows * k].view(np.float32).reshape(rows, k)
-        totals = words[totals_at:].view(np.float32).reshape(-1, 2).tolist() if rest else [(0.0, 0.0)] * rows
-        sums = [
-            (largest, log_sum) if logits_request.rest else None
-            for logits_request, (largest, log_sum) in zip(logits_requests, totals, strict=True)
-        ]
-        return [
-            TopLogits(partial(self._logits, scratch, row, columns), ids[row], values[row], total)
-            for row, total in enumerate(sums)
-        ]
-
-    def _whole(self, scratch: Scratch, first: int, end: int, columns: int) -> list[TopLogits]:
-        """Read all logits of consecutive rows at once."""
-        if first == end:
-            return []
-        logits = np.empty((end - first, self.vocab), np.float32)
-        self._read_logits(scratch, first, logits)
-        return [TopLogits(partial(_same, row[:columns])) for row in logits]
-
-    def _logits(self, scratch: Scratch, row: int, columns: int) -> Logits:
-        logits = np.empty((1, self.vocab), np.float32)
-        self._read_logits(scratch, row, logits)
-        return logits[0, :columns]
-
-    def _read_logits(self, scratch: Scratch, first: int, out: Logits) -> None:
-        part = scratch.view("logits", first + len(out)).part(4 * self.vocab * first, out.nbytes)
-        self.device.download(part, out.data.cast("B"))
-
-    def _masks(self, scratch: Scratch) -> RowMasks:
-        found = self._row_masks.get(scratch)
-        if found is None:
-            found = self._row_masks[scratch] = RowMasks(scratch, self.tokens)
-        return found
 
     def recordings(self) -> dict[str, RecordedLaunches]:
         """Return all recordings by name. Replaying one advances its rows, so it is only allowed without requests."""
@@ -399,7 +323,3 @@ class Runner:
         elif keep:
             launches.append(self.plan.shortlist(self._decode, size, keep))
         return launches
-
-
-def _same(logits: Logits) -> Logits:
-    return logits
