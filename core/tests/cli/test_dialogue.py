@@ -38,6 +38,17 @@ def test_a_message_may_begin_with_a_slash(line: str) -> None:
     assert entries(line) == [Entry(line)]
 
 
+def test_a_path_of_this_machine_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) in ("/srv", "/help"))
+    assert entries("/srv holds files", "/help") == [Entry("/srv holds files"), Entry("", "/help")]
+    assert "/help lists" in entries("/home")[0].complaint
+
+
+def test_a_system_message_may_have_several_lines() -> None:
+    assert entries('/system """You are', 'a cat."""', "hello") == [Entry("You are\na cat.", "/system"), Entry("hello")]
+    assert entries("/system\tBe brief", '/system """') == [Entry("Be brief", "/system"), Entry("", "/system")]
+
+
 def test_a_blank_before_it_sends_what_looks_like_a_command() -> None:
     assert entries(" /help", "\t/exit now") == [Entry("/help"), Entry("/exit now")]
 

@@ -159,6 +159,16 @@ def test_the_compiler_s_log_is_kept_and_named(
     assert path.exists()
 
 
+def test_what_a_compiler_says_of_every_kernel_is_shown_once(bitnet, install_plugin) -> None:
+    install_plugin("vendor", COMPILES_NOT.replace('in ("rms_norm", "top_k")', '!= "argmax_advance"'))
+    (reason,) = [d["reason"] for d in json.loads(bitnet("doctor", "--json").out)["devices"] if d["result"] == "FAIL"]
+    first, *said = reason.splitlines()
+    failed = first.partition(": ")[2].split(", ")
+    assert len(failed) > 5
+    assert said[0].startswith(f"{failed[0]}, and {len(failed) - 1} kernels more: ")
+    assert [line.partition(":")[0] for line in said[1:]] == ["The compiler says", "The compiler's whole log"]
+
+
 @pytest.mark.usefixtures("broken_plugins")
 def test_preflight_tells_the_same_to_a_program() -> None:
     findings = {finding.code: finding.severity for finding in bitnet_core.preflight()}

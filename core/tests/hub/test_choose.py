@@ -73,6 +73,64 @@ def test_what_cannot_be_chosen(names: list[str], wanted: str | None, words: str)
         choose("a/b", dict.fromkeys(names, 1), wanted)
 
 
+Q2_AND_TQ2 = ("m-Q2_0.gguf", "m-Q2_0-g64.gguf", "m-PQ2_0.gguf", "m-TQ2_0.gguf", "mmproj-m-Q2_0.gguf", "m-Q8_0.gguf")
+PARTS = ("m-TQ1_0-00001-of-00002.gguf", "m-TQ1_0-00002-of-00002.gguf")
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "taken"),
+    [
+        (Q2_AND_TQ2, "Q2_0", ("m-Q2_0.gguf",)),
+        (Q2_AND_TQ2, "tq2_0", ("m-TQ2_0.gguf",)),
+        (Q2_AND_TQ2, "M-TQ2_0.GGUF", ("m-TQ2_0.gguf",)),
+        (Q2_AND_TQ2, "m-Q8_0", ("m-Q8_0.gguf",)),
+        ((*Q2_AND_TQ2, *PARTS), "TQ1_0", PARTS),
+        (("My Model Q2_0.gguf", "My Model I2_S.gguf"), "my model q2_0", ("My Model Q2_0.gguf",)),
+        (("x/m-I2_S.gguf", "y/n-I2_S.gguf"), "m-I2_S.gguf", ("x/m-I2_S.gguf",)),
+        (("Bonsai-1.7B-Q2_0.gguf", "Bonsai-8B-Q2_0.gguf"), "8B", ("Bonsai-8B-Q2_0.gguf",)),
+        (("BF16/m.gguf", "Q2_0/m.gguf", "TQ1_0/m.gguf"), None, ("Q2_0/m.gguf",)),
+        (("BF16/m.gguf", "Q2_0/m.gguf", "TQ1_0/m.gguf"), "TQ1_0", ("TQ1_0/m.gguf",)),
+        (("Q2_0/m.gguf",), None, ("Q2_0/m.gguf",)),
+    ],
+)
+def test_a_file_may_be_named_by_a_word(names: tuple[str, ...], wanted: str | None, taken: tuple[str, ...]) -> None:
+    assert choose("a/b", {name: 1000 + 10 * ("g64" in name) for name in names}, wanted).files == taken
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "words"),
+    [
+        (Q2_AND_TQ2, "Q8_0", "has no file 'Q8_0'; it has "),
+        (("Bonsai-1.7B-Q2_0.gguf", "Bonsai-8B-Q2_0.gguf"), "Q2_0", "2 models: choose one"),
+        (("x/m-I2_S.gguf", "y/m-I2_S.gguf"), "m-I2_S.gguf", "2 models: choose one"),
+        (("mmproj-m-Q2_0.gguf", "m-TQ2_0.gguf"), "Q2_0", "has no file 'Q2_0'"),
+        (tuple(FOLDER), "safetensors", "has no file 'safetensors'"),
+    ],
+)
+def test_a_word_of_several_files_or_none(names: tuple[str, ...], wanted: str, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        choose("a/b", dict.fromkeys(names, 1), wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "guess"),
+    [
+        ("HF:a/b", "hf:a/b"),
+        ("hf://a/b", "hf:a/b"),
+        ("hf:a/b/", "hf:a/b"),
+        (" hf:a/b", "hf:a/b"),
+        ("hf: a/b", "hf:a/b"),
+        ("hf:a/b/c-Q2_0.gguf", "hf:a/b:c-Q2_0.gguf"),
+        ("https://huggingface.co/a/b/tree/main", "hf:a/b"),
+        ("https://huggingface.co/a/b/tree/v1", "hf:a/b@v1"),
+    ],
+)
+def test_a_reference_that_is_meant(text: str, guess: str) -> None:
+    with pytest.raises(UsageError) as failure:
+        Reference.parse(text)
+    assert str(failure.value).endswith(f"did you mean {guess}?")
+
+
 HELPERS = (
     "m-dspark-Q2_0.gguf", "m-draft-Q2_0.gguf", "M-Draft-Q2_0.gguf", "m-Q2_0-drafter.gguf", "draft0.5b-Q2_0.gguf",
     "draft/m-Q2_0.gguf", "m-eagle3-Q2_0.gguf", "medusa_Q2_0.gguf", "mtp-m-Q2_0.gguf", "m-mtp-head.gguf",

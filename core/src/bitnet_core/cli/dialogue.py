@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
 from bitnet_hal.text_files import BOM
 
@@ -41,7 +42,7 @@ def read_entry(ask: Callable[[bool], str | None]) -> Entry | None:
             if text := _quoted(line.strip().removeprefix(QUOTES), ask):
                 return Entry(text)
         elif line.strip():
-            return _entry(line)
+            return _entry(line, ask)
     return None
 
 
@@ -57,21 +58,25 @@ def _quoted(line: str | None, ask: Callable[[bool], str | None]) -> str:
     return "\n".join(lines).strip()
 
 
-def _entry(line: str) -> Entry:
-    """Parse a line. A line that begins with a blank is always a message, and so is a path."""
-    first, _, rest = line.strip().partition(" ")
-    if line[0].isspace() or not _COMMAND.fullmatch(first):
-        return Entry(line.strip())
+def _entry(line: str, ask: Callable[[bool], str | None]) -> Entry:
+    """Parse a line and those that it begins. A line that begins with a blank is always a message, and so is a path."""
+    first, *more = line.split(maxsplit=1)
+    rest = more[0].strip() if more else ""
     name = ALIASES.get(first.lower(), first.lower())
+    if line[0].isspace() or not _COMMAND.fullmatch(first) or (name not in _NAMES and Path(first).exists()):
+        return Entry(line.strip())
     if name not in _NAMES:
-        near = get_close_matches(name, _NAMES, 1, 0.5)
+        near = get_close_matches(name, _NAMES, 1, _ALIKE)
         hint = f"the closest is {near[0]}" if near else "/help lists the commands"
         return Entry(complaint=f"There is no {first}; {hint}. {_AS_A_MESSAGE}")
-    if rest.strip() and not _NAMES[name]:
+    if rest and not _NAMES[name]:
         return Entry(complaint=f"Nothing follows {name}. {_AS_A_MESSAGE}")
-    return Entry(rest.strip(), name)
+    if rest.startswith(QUOTES):
+        rest = _quoted(rest.removeprefix(QUOTES), ask)
+    return Entry(rest, name)
 
 
+_ALIKE = 0.7  # two exchanged letters of a command of four; more differ in /tmp and /home
 _AS_A_MESSAGE = "A blank before it sends the line as a message."
 
 
@@ -82,7 +87,7 @@ def command_list() -> str:
     return "\n".join(
         [
             *lines,
-            f"{QUOTES:{width}}begins a message of several lines, and ends it",
+            f"{QUOTES:{width}}begins a message or TEXT of several lines, and ends it",
             f"{'Ctrl-C':{width}}stops an answer, or the program if there is none",
             "A blank before a slash sends the line as a message.",
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from bitnet_core.doctor.hardware import nothing_to_do, pci_gpus
 from bitnet_core.doctor.versions import version_findings
 from bitnet_core.logs import log_hint
 from bitnet_core.model.source import Finding
+from bitnet_core.units import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,22 @@ def _failing(device: Device) -> str:
     failed = failing_kernels(device)
     if not failed:
         return ""
-    said = "".join(f"\n{name}: {error}{log_hint(error)}" for name, error in failed.items())
-    return f"{len(failed)} of {len(kernels_of(device.info))} kernels do not compile: {', '.join(failed)}{said}"
+    said = f"{len(failed)} of {len(kernels_of(device.info))} kernels do not compile: {', '.join(failed)}"
+    for name, alike in _by_reason(failed).items():
+        others = f", and {count(len(alike) - 1, 'kernel')} more" if len(alike) > 1 else ""
+        said += f"\n{name}{others}: {failed[name]}{log_hint(failed[name])}"
+    return said
+
+
+def _by_reason(failed: Mapping[str, GpuError]) -> dict[str, list[str]]:
+    """Group kernels whose errors differ in the kernel's name only, by the first of each group.
+
+    A compiler that is broken says the same of every kernel.
+    """
+    groups = dict[str, list[str]]()
+    for name, error in failed.items():
+        groups.setdefault(str(error).replace(error.kernel or name, ""), []).append(name)
+    return {names[0]: names for names in groups.values()}
 
 
 def _wrong_answer(device: Device) -> str:

@@ -43,18 +43,21 @@ class Choice:
 
 
 def choose(repo: str, sizes: Mapping[str, int], wanted: str | None = None) -> Choice:
-    """Choose the model among the files of a repository (bytes by name). wanted: the requested file.
+    """Choose the model among the files of a repository (bytes by name). wanted: the requested file, or a word of its
+    name such as the form.
 
     Raises ModelError, listing the files, if none or several match.
     """
-    if wanted is not None:
-        return _named(repo, sizes, wanted)
-    found = choices(sizes)
+    if wanted is not None and (name := _file(sizes, wanted)):
+        return _named(repo, sizes, name)
+    found = choices(sizes) if wanted is None else _with_word(sizes, wanted)
     if len(found) > 1:
         names = [name for choice in found for name in choice.files]
         raise ModelError(f"hf:{repo} has {len(found)} models: choose one, as hf:{repo}:FILE; it has {_some(names)}")
     if found:
         return found[0]
+    if wanted is not None:
+        raise ModelError(f"hf:{repo} has no file {wanted!r}; {_listed(sizes)}")
     raise ModelError(f"hf:{repo} has no supported form of a 1.58-bit model; {_listed(sizes)}{_incomplete(sizes)}")
 
 
@@ -77,10 +80,30 @@ def choices(sizes: Mapping[str, int]) -> list[Choice]:
     return []
 
 
+def _file(sizes: Mapping[str, int], wanted: str) -> str:
+    """Return the file of this name; or else the only one that has it in other letters, in a folder or before .gguf; ""
+    if there is none."""
+    if wanted in sizes:
+        return wanted
+    lower = wanted.lower()
+    alike = [name for name in sizes if lower in _spellings(name.lower())]
+    return alike[0] if len(alike) == 1 else ""
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    base = _base(name)
+    return (name, base, name.removesuffix(".gguf"), base.removesuffix(".gguf"))
+
+
+def _with_word(sizes: Mapping[str, int], word: str) -> list[Choice]:
+    """Return the models whose files have a word in their names, in letters of any case."""
+    pattern = re.compile(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z0-9])")
+    chosen = {name: sizes[name] for name in sizes if name.lower().endswith(".gguf") and pattern.search(name.lower())}
+    return choices(chosen)
+
+
 def _named(repo: str, sizes: Mapping[str, int], wanted: str) -> Choice:
     """Return the requested file."""
-    if wanted not in sizes:
-        raise ModelError(f"hf:{repo} has no file {wanted!r}; {_listed(sizes)}")
     if not wanted.lower().endswith(".gguf"):
         raise ModelError(f"{wanted!r} of hf:{repo} is not a GGUF file; leave the file out to take the whole folder")
     files = _all_parts(sizes, wanted)
@@ -94,10 +117,10 @@ def _may_be_model(name: str) -> bool:
     lower = name.lower()
     if not lower.endswith(".gguf") or _HELPER.search(lower):
         return False
-    form, head = _KNOWN.search(_base(lower)), _MTP.search(lower)
-    if head and (form is None or _MTP.search(_base(lower), 0, form.start())):
+    form = _KNOWN.search(_base(lower))
+    if _MTP.search(lower) and (form is None or _MTP.search(_base(lower), 0, form.start())):
         return False  # a head for multi-token prediction alone; after the form, the word says that the model has one
-    return form is not None or not _OTHER.search(lower)
+    return bool(_forms(lower)) or not _OTHER.search(lower)
 
 
 def _stem(name: str) -> str:
@@ -116,8 +139,13 @@ def _place(name: str) -> tuple[int, bool]:
 
 def _form(name: str) -> str | None:
     """Return the best encoding that a file's name states."""
-    found = [match[1] for match in _KNOWN.finditer(_base(name.lower()))]
-    return min(found, key=FORMS.index, default=None)
+    return min(_forms(name.lower()), key=FORMS.index, default=None)
+
+
+def _forms(name: str) -> list[str]:
+    """Return the supported encodings that a file's name states; those of its folders if it states none at all."""
+    base = _base(name)
+    return _KNOWN.findall(base) or ([] if _OTHER.search(base) else _KNOWN.findall(name))
 
 
 def _base(name: str) -> str:

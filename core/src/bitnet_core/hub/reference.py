@@ -13,8 +13,10 @@ from bitnet_core.hub.families import short_names
 
 PREFIX: Final = "hf:"
 _NAME: Final = r"[A-Za-z0-9][\w.-]*"
-_PAGE: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?(?:huggingface\.co|hf\.co)/+|/+$")
+_PAGE: Final = re.compile(r"^hf:/*|^(?:https?:/+)?(?:www\.)?(?:huggingface\.co|hf\.co)/+|/+$", re.IGNORECASE)
 _AT: Final = re.compile(r"/(?:blob|resolve)/([^/]+)/([^:@]+)$")
+_TREE: Final = re.compile(r"/tree/([^/:@]+)$")
+_IN_FOLDER: Final = re.compile(r"^([^/:@]+/[^/:@]+)/([^:@]+\.gguf)(?=@|$)", re.IGNORECASE)
 _FILES: Final = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json")
 _FORM: Final = re.compile(rf"hf:({_NAME}/{_NAME})(?::([^:@]+))?(?:@([^:@]+))?")
 
@@ -29,7 +31,11 @@ def is_reference(model: object) -> bool:
 def meant(path: str) -> Reference | None:
     """Return the reference for OWNER/REPO[:FILE][@REVISION] or the address of a model's page; None for anything else,
     and for text that looks like a file."""
-    path = _AT.sub(r":\2@\1", _PAGE.sub("", path.partition("?")[0])).removesuffix("@main")
+    prefixed = path.strip().lower().startswith(PREFIX)
+    path = _PAGE.sub("", path.strip().partition("?")[0]).strip()
+    path = _TREE.sub(r"@\1", _AT.sub(r":\2@\1", path)).removesuffix("@main")
+    if prefixed:
+        path = _IN_FOLDER.sub(r"\1:\2", path)
     match = _FORM.fullmatch(PREFIX + path)
     if match is None or match[1].lower().endswith(_FILES):
         return None

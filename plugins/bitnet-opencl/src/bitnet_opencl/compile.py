@@ -11,9 +11,6 @@ from bitnet_hal.plugin import ProgramCache
 
 from bitnet_opencl.errors import BACKEND, checked
 
-QUIET = "-w"
-"""OpenCL's option against warnings: PoCL's compiler counts them on the program's standard error."""
-
 
 class Compiler:
     """Builder of a device's programs.
@@ -44,10 +41,10 @@ class Compiler:
                 checked("compile", kernel=kernel),
                 warnings.catch_warnings(),
             ):
-                warnings.simplefilter("ignore")  # pyopencl warns about sources that build with a log
+                warnings.simplefilter("ignore")  # compilers warn about sources that build
                 program: cl.Program = cl.Program(self._context, *parts)
                 program.get_info(cl.program_info.NUM_DEVICES)  # this bypasses the cache of pyopencl
-                program.build(options=[*options, QUIET])
+                program.build(options=options)
             return program
 
         def from_binary(binary: bytes) -> cl.Program:

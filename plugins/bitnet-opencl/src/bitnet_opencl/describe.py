@@ -176,10 +176,14 @@ def physical_id(device: cl.Device) -> str:
 
 
 def abilities(device: cl.Device) -> list[str]:
-    """Return the build options: the language version and the extensions that dialect.clh may use."""
+    """Return the build options: the language version and the extensions that dialect.clh may use.
+
+    Without warnings, which PoCL counts on the user's stderr for each program.
+    """
     usable_extensions = extensions(device) if nvidia_capability(device) < DIALECT else {}
     khronos = usable_extensions.get("integer_dot_product") or usable_extensions.get("subgroup_shuffle")
-    options = ["-cl-std=CL3.0" if khronos and device.version.startswith("OpenCL 3") else "-cl-std=CL1.2"]
+    standard = "CL3.0" if khronos and device.version.startswith("OpenCL 3") else "CL1.2"
+    options = ["-w", f"-cl-std={standard}"]
     if query(device, "single_fp_config", 0) & CORRECTLY_ROUNDED_DIVIDE_SQRT:
         options.append("-cl-fp32-correctly-rounded-divide-sqrt")
     return options + [KNOWN["options"][key] for key, present in usable_extensions.items() if present]
