@@ -24,7 +24,7 @@ for device in ("numpy", "cuda:0"):
         texts.append([one.tokens for one in model.generate(prompts, max_tokens=12, temperature=0)])
 print("golden text as numpy's:", texts[0] == texts[1])
 CODE
-timeout 90 "$python" plugins/bitnet-cuda/benchmarks/delta_error.py --device cuda:0 > "$out/delta-error.txt"
+timeout 90 "$python" benchmarks/delta_error.py --device cuda:0 > "$out/delta-error.txt"
 for run in "bonsai2-27b 128" "bonsai2-27b 32" "bonsai-27b 32"; do
     set -- $run
     timeout 110 "$python" plugins/bitnet-cuda/benchmarks/throughput.py --shape "$1" --activation-group-size "$2" --runs long \

@@ -25,6 +25,8 @@ from bitnet_opencl.device import OpenCLDevice
 pytestmark = pytest.mark.slow
 
 MOST_CASES = 4
+CHUNKED = ("prompts", "prompt-k128-v128")
+"""Cases with rows enough for the chunked gated_delta_rule."""
 MOST_ELEMENTS = 3_000_000
 """Elements of a case's largest operand: larger ones take a CPU long and show nothing more."""
 PORTABLE = {"max_group": 256, "lanes": 32, "compute_units": 1, "nvidia": False, "ptx": False, "members": 0}
@@ -71,6 +73,7 @@ def chosen(kernels: Iterable[str]) -> list[Case]:
     for kernel in kernels:
         own = [case for case in cases_of(kernel) if not case.label.startswith(("long", "large", "qwen3-large", "many"))]
         cases += own[:: max(1, len(own) // MOST_CASES)]
+        cases += [case for case in own if case.label in CHUNKED]
     return cases
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import bitnet_core
 import pytest
+from bitnet_hal.discovery.selection import open_device
 from bitnet_hal.errors import BackendUnavailableError
 
-GOLDEN = Path(__file__).parents[3] / "core" / "tests" / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import delta_error  # noqa: E402 - found through the path above
+
+GOLDEN = ROOT / "core" / "tests" / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
 PROMPTS = [[38 * n % 300 for n in range(1, 9)], [38 * n % 300 for n in range(1, 80)]]
 """No token of the answers is a near tie."""
 
@@ -26,3 +33,14 @@ def test_greedy_text() -> None:
     assert all(len(tokens) == 12 for tokens in wanted)
     assert together == wanted
     assert alone == wanted[:1]
+
+
+def test_the_chunked_delta_rule_stays_near_float64_for_8192_positions() -> None:
+    """In steps of 200 rows, which cut chunks anywhere."""
+    try:
+        device, _ = open_device("vulkan")
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    found = delta_error.errors(device, delta_error.drawn(8192, 2, 1, 32, 16), 200)
+    device.close()
+    assert max(found.values()) < 2e-6, found

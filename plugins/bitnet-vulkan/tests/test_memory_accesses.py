@@ -23,7 +23,8 @@ CASES = (
     "embed_rows-f16 or rms_norm-t2 or quantize-norm-t2 or glu_norm_quantize-silu-t7 or matmul_ternary-t1-n31 "
     "or matmul_ternary-add-t33 or matmul_ternary_block-b64-add or rope_store_kv-normed-odd or attention-f16-one "
     "or matmul_dense-q8_0-t33 or argmax_advance-ties or norm_matmul-t1-n48 or pack_head or approx_logits-stride "
-    "or hadamard_rotate-forward-t3 or glu-silu-t2 or causal_conv1d-taps3 or gated_delta_rule-h3 or gated_rms_norm-t5 "
+    "or hadamard_rotate-forward-t3 or glu-silu-t2 or causal_conv1d-taps3 or gated_delta_rule-h3 "
+    "or gated_delta_rule-prompts or gated_rms_norm-t5 "
     "or norm_rotate_quantize-a32-norm1-keep1-t3 or glu_rotate_quantize-a32-silu-t2 "
     "or gated_rotate_quantize-a32-normed-silu-t3"
 )

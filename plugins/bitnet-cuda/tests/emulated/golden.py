@@ -11,7 +11,7 @@ from bitnet_cuda.describe import device_infos
 from bitnet_cuda.device import CudaDevice
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "benchmarks")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[3] / "benchmarks")]
 
 import delta_error  # noqa: E402 - found through the paths above
 from emulator import build  # noqa: E402

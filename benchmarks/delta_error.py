@@ -1,6 +1,6 @@
 """How far a device's gated_delta_rule is from float64 after thousands of positions of a prompt, taken in steps.
 
-    python plugins/bitnet-cuda/benchmarks/delta_error.py [--device cuda] [--positions 8192] [--rows 512] [--heads 6]
+    python benchmarks/delta_error.py [--device cuda] [--positions 8192] [--rows 512] [--heads 6]
 
 Errors are Frobenius norms of differences, relative to those of what float64 gives: of all outputs, of the last 64, and
 of the state after the last position. Decays are drawn so that heads remember from about one position to thousands.

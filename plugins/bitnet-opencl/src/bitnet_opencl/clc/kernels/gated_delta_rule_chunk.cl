@@ -1,0 +1,191 @@
+// gated_delta_rule, up to CHUNK rows of a sequence at a time (Yang et al. 2024, arXiv 2412.06464, section 3.3). With G_i the
+// sum of the logarithms of decays up to row i of a chunk, and S the state before it:
+//   L_ij = beta_i exp(G_i - G_j) k_i . k_j for j < i;  M_ij = exp(G_i - G_j) q_i . k_j for j <= i
+//   X = (1 + L)^-1 diag(beta) (V - diag(exp G) K S);  out = diag(exp G) Q S + M X
+//   S = exp(G_last) S + K^T diag(exp(G_last - G)) X
+// Exponents are never above 0. A chunk ends where the position is a multiple of CHUNK, so that how a prompt was cut into
+// steps at such positions leaves no trace. Arguments: gated_delta_rule.cl.
+// Group: TILE_N columns of a head's state, of which a work-item has EACH keys of one in registers. Sums over keys meet in
+// local memory, PARTS rows at a time: as many as there are work-items for their columns.
+#define CHUNK 16
+#define PARTS (GROUP / TILE_N)
+#define QUADS (EACH / 4)
+#define KEY_QUADS (PARTS * QUADS)
+#define PITCH (KEY_QUADS + 1)  // against bank conflicts
+#define LEAST_LOG -100.0f      // e^-100 is below all normal numbers; sums of logarithms stay exact enough
+#define EACH_QUAD                      \
+    UNROLL                             \
+    for (uint i = 0; i < QUADS; ++i)
+#define EACH_ROW                       \
+    UNROLL                             \
+    for (uint i = 0; i < CHUNK; ++i)
+
+// Rows t.. of the sequence, at most CHUNK of them, at rising positions.
+INLINE uint chunk_rows(__global const int *step, uint t, uint rows) {
+    const int position = step[4 * t + 1], owner = step[4 * t + 3];
+    const uint most = min(rows - t, CHUNK - (uint)position % CHUNK);
+    uint n = most;
+    EACH_ROW {
+        const __global int *row = step + 4 * (t + min(i, most - 1));
+        if (i < most && (row[3] != owner || row[1] != position + (int)i)) n = min(n, i);
+    }
+    return n;
+}
+
+// Loads the state's part of a work-item, zeros at position 0, or stores it.
+INLINE void load_state(float4 *s, __global const float *at, uint held, uint stride) {
+    EACH_QUAD {
+        const uint key = 4 * i;
+        s[i].x = key < held ? at[(ulong)key * stride] : 0;
+        s[i].y = key + 1 < held ? at[(ulong)(key + 1) * stride] : 0;
+        s[i].z = key + 2 < held ? at[(ulong)(key + 2) * stride] : 0;
+        s[i].w = key + 3 < held ? at[(ulong)(key + 3) * stride] : 0;
+    }
+}
+INLINE void store_state(const float4 *s, __global float *at, uint held, uint stride) {
+    EACH_QUAD {
+        const uint key = 4 * i;
+        if (key < held) at[(ulong)key * stride] = s[i].x;
+        if (key + 1 < held) at[(ulong)(key + 1) * stride] = s[i].y;
+        if (key + 2 < held) at[(ulong)(key + 2) * stride] = s[i].z;
+        if (key + 3 < held) at[(ulong)(key + 3) * stride] = s[i].w;
+    }
+}
+INLINE float total(float4 v) { return (v.x + v.y) + (v.z + v.w); }
+
+// A row of `rows` times a work-item's part of the state.
+INLINE float with_state(__local const float4 *row, const float4 *s) {
+    float4 sum = 0;
+    EACH_QUAD sum = fma(row[i], s[i], sum);
+    return total(sum);
+}
+
+// The sum over keys of what row `first + LID / TILE_N` gives for the work-item's column.
+INLINE float meet(__local const float4 *rows, const float4 *s, __local float *partial, uint first) {
+    const uint lid = get_local_id(0), part = lid / TILE_N, column = lid % TILE_N;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL
+    for (uint r = 0; r < PARTS; ++r)
+        partial[(r * PARTS + part) * TILE_N + column] = with_state(rows + (first + r) * PITCH + part * QUADS, s);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float sum = 0;
+    UNROLL
+    for (uint i = 0; i < PARTS; ++i) sum += partial[(part * PARTS + i) * TILE_N + column];
+    return sum;
+}
+
+KERNEL gated_delta_rule_chunk(ARGUMENTS) {
+    PARAMETERS
+    AT_IN(float, qkv);
+    AT_IN(float, gates);
+    AT_IN(float, rate);
+    AT_IN(float, dt);
+    AT_IN(int, step);
+    AT_OUT(float, state);
+    AT_OUT(float, out);
+    __local float4 q[CHUNK * PITCH], k[CHUNK * PITCH];
+    __local float partial[PARTS * GROUP];
+    __local float l[CHUNK][CHUNK], m[CHUNK][CHUNK], x[CHUNK][TILE_N];
+    __local float logs[CHUNK], sums[CHUNK], betas[CHUNK], q_scales[CHUNK], k_scales[CHUNK];
+    const uint lid = get_local_id(0), part = lid / TILE_N, column = lid % TILE_N, first = part * EACH;
+    const uint head = get_group_id(0), n = get_group_id(1) * TILE_N + column, keys = n_key_heads * key_dim;
+    const uint held = n < value_dim && first < key_dim ? min((uint)EACH, key_dim - first) : 0;
+    const uint width = 2 * keys + n_heads * value_dim;
+    __global float *at = state;
+    int sequence = -1;
+    float4 s[QUADS];
+    EACH_QUAD s[i] = 0;
+    uint count;
+    for (uint t = 0; t < rows; t += count) {
+        const int position = step[4 * t + 1], owner = step[4 * t + 3];
+        if (position < 0) {
+            if (part == 0 && n < value_dim) out[((ulong)t * n_heads + head) * value_dim + n] = 0;
+            count = 1;
+            continue;
+        }
+        count = chunk_rows(step, t, rows);
+        if (owner != sequence) {
+            if (sequence >= 0) store_state(s, at, held, value_dim);
+            at = state + (((ulong)owner * n_heads + head) * key_dim + first) * value_dim + n;
+            load_state(s, at, position > 0 ? held : 0, value_dim);
+            sequence = owner;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        __global const float *mixed = qkv + (ulong)t * width;
+        for (uint i = lid; i < CHUNK * 4 * KEY_QUADS; i += GROUP) {
+            const uint row = i / (4 * KEY_QUADS), key = i % (4 * KEY_QUADS);
+            const bool used = row < count && key < key_dim;
+            __global const float *query = mixed + (ulong)row * width + head % n_key_heads * key_dim + key;
+            ((__local float *)q)[row * 4 * PITCH + key] = used ? query[0] : 0;
+            ((__local float *)k)[row * 4 * PITCH + key] = used ? query[keys] : 0;
+        }
+        if (lid < CHUNK) {
+            const ulong gate = (ulong)(t + min(lid, count - 1)) * 2 * n_heads + head;
+            const float z = gates[gate] + dt[head], b = gates[gate + n_heads];
+            const float decay = rate[head] * (fmax(z, 0.0f) + log1p(exp(-fabs(z))));
+            logs[lid] = lid < count ? (decay < LEAST_LOG ? LEAST_LOG : decay) : 0;
+            betas[lid] = lid < count ? 1.0f / (1.0f + exp(-b)) : 0;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        // Products of pairs; those of a row with itself give the lengths.
+        if (lid < CHUNK) {
+            float sum = 0;
+            for (uint i = 0; i <= lid; ++i) sum += logs[i];
+            sums[lid] = sum;
+        }
+        for (uint i = lid; i < CHUNK * CHUNK; i += GROUP) {
+            const uint row = i / CHUNK, other = i % CHUNK;
+            float4 kk = 0, qk = 0, qq = 0;
+            for (uint j = 0; j < KEY_QUADS; ++j) {
+                const float4 a = k[row * PITCH + j], b = q[row * PITCH + j], c = k[other * PITCH + j];
+                kk = fma(a, c, kk);
+                qk = fma(b, c, qk);
+                qq = fma(b, b, qq);
+            }
+            l[row][other] = total(kk);
+            m[row][other] = total(qk);
+            if (row == other) {
+                k_scales[row] = 1.0f / sqrt(total(kk) + eps);
+                q_scales[row] = 1.0f / sqrt(total(qq) + eps) / sqrt((float)key_dim);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint i = lid; i < CHUNK * CHUNK; i += GROUP) {
+            const uint row = i / CHUNK, other = i % CHUNK;
+            const float weight = exp(fmin(sums[row] - sums[other], 0.0f)) * k_scales[other];
+            l[row][other] = other < row ? l[row][other] * weight * k_scales[row] * betas[row] : 0;
+            m[row][other] = other <= row ? m[row][other] * weight * q_scales[row] : 0;
+        }
+        for (uint r = 0; r < CHUNK; r += PARTS) {
+            const uint row = r + part;
+            const float given = meet(k, s, partial, r) * k_scales[row] * exp(sums[row]);
+            const bool used = row < count && n < value_dim;
+            const float v = used ? mixed[(ulong)row * width + 2 * keys + head * value_dim + n] : 0;
+            x[row][column] = betas[row] * (v - given);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lid < TILE_N) {
+            float solved[CHUNK];
+            EACH_ROW {
+                solved[i] = x[i][lid];
+                UNROLL
+                for (uint j = 0; j < i; ++j) solved[i] = fma(-l[i][j], solved[j], solved[i]);
+            }
+            EACH_ROW x[i][lid] = solved[i];
+        }
+        for (uint r = 0; r < CHUNK; r += PARTS) {
+            const uint row = r + part;
+            float result = meet(q, s, partial, r) * q_scales[row] * exp(sums[row]);
+            EACH_ROW result = fma(m[row][i], x[i][column], result);
+            if (row < count && n < value_dim) out[((ulong)(t + row) * n_heads + head) * value_dim + n] = result;
+        }
+        const float last = sums[CHUNK - 1];
+        EACH_QUAD s[i] *= exp(last);
+        EACH_ROW {
+            const float change = x[i][column] * k_scales[i] * exp(fmin(last - sums[i], 0.0f));
+            UNROLL
+            for (uint j = 0; j < QUADS; ++j) s[j] = fma(k[i * PITCH + part * QUADS + j], (float4)change, s[j]);
+        }
+    }
+    if (sequence >= 0) store_state(s, at, held, value_dim);
+}
