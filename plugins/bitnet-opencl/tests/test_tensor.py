@@ -17,12 +17,15 @@ from bitnet_hal.testing.cases.case import Case, expected
 from bitnet_hal.testing.cases.registry import all_cases
 from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.testing.workbench import Bench
+from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_opencl import clc
 from bitnet_opencl import device as device_module
+from bitnet_opencl.clc.nvidia_tuning import BATCH_ROWS, NARROW_OUTS
 from bitnet_opencl.device import OpenCLDevice
 
 EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encoding="utf-8")
-KERNELS = ("matmul_ternary", "matmul_ternary_block", "attention")
+MULTIPLY = "#define multiply_block(...) multiply_block_of(exchanged, __VA_ARGS__)\n"
+KERNELS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "attention")
 
 
 def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
@@ -42,6 +45,8 @@ def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mappin
     text = text.replace(
         "KERNEL attention", "#define over_row(v, largest) over_row_of(v, largest, exchanged)\nKERNEL attention"
     )
+    text = text.replace("void multiply_block(", "void multiply_block_of(__local uint *exchanged, ")
+    text = text.replace("KERNEL ENTRY", f"{MULTIPLY}KERNEL ENTRY").replace("KERNEL norm", f"{MULTIPLY}KERNEL norm")
     return text.replace('#define UNROLL _Pragma("unroll")', "#define UNROLL")  # hundreds of barriers otherwise
 
 
@@ -62,11 +67,16 @@ def served(case: Case) -> bool:
     """Return whether tensor cores serve the case and a CPU can emulate it in seconds."""
     launch = case.launch()
     rows, p = int(launch.params["rows"]), launch.params
-    if rows <= 8 or sum(array.size for array in launch.arrays.values()) > 1_000_000:
+    few = 1 if case.kernel.startswith("matmul") else 8
+    if rows <= few or sum(array.size for array in launch.arrays.values()) > 1_000_000:
+        return False
+    if case.kernel == "matmul_dense" and not (launch.constants["DTYPE"] == 1 and p["width"] % 64 == 0):
+        return False
+    if case.kernel == "matmul_dense" and (rows > BATCH_ROWS or (rows <= FEW_ROWS and p["outs"] <= NARROW_OUTS)):
         return False
     if case.kernel == "attention":
         return launch.constants["KV"] == 1 and p["head_dim"] in (64, 128)
-    return rows * p["outs"] * p["width"] < 4_000_000
+    return rows * p["outs"] * p["width"] < 7_000_000
 
 
 @pytest.mark.parametrize(
@@ -75,7 +85,7 @@ def served(case: Case) -> bool:
 def test_tensor_cores(bench: Bench, case: Case) -> None:
     launch = case.launch()
     prepared = bench.prepare(case.spec, launch)
-    assert prepared.compiled.kernel.tuning.variant == "mma"
+    assert prepared.compiled.kernel.tuning.variant in ("few", "mma")
     prepared.run(bench.device)
     actual = bench.results(case, launch, prepared)
     bench.tidy()

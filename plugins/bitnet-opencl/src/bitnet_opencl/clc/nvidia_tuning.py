@@ -23,6 +23,10 @@ NARROW_OUTS = 256
 """Rows of a dense matrix up to which each gets a work-group, if there are few activation rows."""
 LONG_ROW = 1024
 """Columns from which on a product has its width built in, so that the compiler unrolls its loop."""
+BATCH_ROWS = 64
+"""Rows up to which products are those of a batch, not of a prompt."""
+MOST_STEPS = 6
+"""Blocks of 128 columns up to which a warp has its weights in registers."""
 LOCAL_BYTES = 49152
 """Bytes of local memory per work-group."""
 MEETING_BYTES = 2048
@@ -47,8 +51,8 @@ def _argmax(query: TuningQuery) -> Tuning:
 
 
 def _ternary(query: TuningQuery) -> Tuning:
-    if query["rows"] > FEW_ROWS and query.of_device("ptx"):
-        return _tensor_core_product(query)
+    if query["rows"] > 1 and query.of_device("ptx"):
+        return _product_of_few(query) if query["rows"] <= BATCH_ROWS else _tensor_core_product(query)
     width = query["width"]
     blocks = "BLOCK" in query
     lanes, depth = (16, 3) if blocks or query["outs"] > 8192 else (32, 4)
@@ -60,6 +64,18 @@ def _ternary(query: TuningQuery) -> Tuning:
             private["WIDTH"] = width
     tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.padded_rows, FEW_ROWS), "SPLITS": 1}
     return Tuning(tile, private=private)
+
+
+def _product_of_few(query: TuningQuery) -> Tuning:
+    """Return the tuning of a ternary product of a batch's rows: 8, 16 or 32 of them per work-group, whose warps share
+    the columns and have all their weights in flight."""
+    tile_t = min(32, max(8, query.padded_rows))
+    many = query["outs"] >= 8192
+    warps = 8 if many and tile_t == 32 else 16
+    steps = min(MOST_STEPS, max(2, ceil_div(query["width"] // 128, warps)))
+    warps = min(warps, ceil_div(query["width"] // 128, steps))
+    tile_n = 32 if many and tile_t != 16 else 16
+    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", {"GROUP": WARP * warps, "STEPS": steps})
 
 
 def _tensor_core_product(query: TuningQuery) -> Tuning:
@@ -74,6 +90,10 @@ def _dense(query: TuningQuery) -> Tuning:
     width = query["width"]
     if query["outs"] <= NARROW_OUTS and query["rows"] <= FEW_ROWS:
         return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, "narrow", {"GROUP": 256})
+    halves = query["DTYPE"] == 1
+    if query.of_device("ptx") and halves and width % 64 == 0 and 1 < query["rows"] <= BATCH_ROWS:
+        tile_t = min(32, max(8, query.padded_rows))
+        return Tuning({"TILE_N": 256, "TILE_T": tile_t}, "mma", {"GROUP": 256, "CHUNK": 8192 // tile_t})
     private = {"GROUP": 128, "LANES": WARP, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
     if width >= LONG_ROW:
         private["WIDTH"] = width

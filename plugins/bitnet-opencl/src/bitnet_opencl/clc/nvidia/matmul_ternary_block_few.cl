@@ -1,0 +1,2 @@
+#define ENTRY matmul_ternary_block_few
+#include "matmul_few.clh"

@@ -1,0 +1,2 @@
+#define ENTRY matmul_ternary_few
+#include "matmul_few.clh"
