@@ -21,11 +21,12 @@ from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_opencl import clc
 from bitnet_opencl import device as device_module
 from bitnet_opencl.clc.nvidia_tuning import BATCH_ROWS, NARROW_OUTS
+from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
 EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encoding="utf-8")
 MULTIPLY = "#define multiply_block(...) multiply_block_of(exchanged, __VA_ARGS__)\n"
-KERNELS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "attention")
+KERNELS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "norm_matmul", "norm_matmul_glu", "attention")
 
 
 def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
@@ -56,8 +57,8 @@ def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Ben
         patch.setattr(device_module, "program_source", emulated_source)
         device = OpenCLDevice(EnumeratedDevice(session_device._device, session_device.info))
         device._abilities = [*device._abilities, "-cl-opt-disable"]
-        of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "ptx": True}
-        device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)
+        of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "members": 0, "ptx": True}
+        device.info = replace(device.info, type=DeviceType.GPU, kernels=frozenset(KNOWN["kernels"]), extra=of_gpu)
         bench = open_bench(device)
         yield bench
         bench.close()
@@ -67,7 +68,7 @@ def served(case: Case) -> bool:
     """Return whether tensor cores serve the case and a CPU can emulate it in seconds."""
     launch = case.launch()
     rows, p = int(launch.params["rows"]), launch.params
-    few = 1 if case.kernel.startswith("matmul") else 8
+    few = 1 if "matmul" in case.kernel else 8
     if rows <= few or sum(array.size for array in launch.arrays.values()) > 1_000_000:
         return False
     if case.kernel == "matmul_dense" and not (launch.constants["DTYPE"] == 1 and p["width"] % 64 == 0):
@@ -84,6 +85,7 @@ def served(case: Case) -> bool:
 )
 def test_tensor_cores(bench: Bench, case: Case) -> None:
     launch = case.launch()
+    bench.launcher.compiled(case.spec, launch.params, launch.constants)  # raises where `prepare` would skip
     prepared = bench.prepare(case.spec, launch)
     assert prepared.compiled.kernel.tuning.variant in ("few", "mma")
     prepared.run(bench.device)

@@ -17,8 +17,6 @@ MAX_GROUP_HEADS = 4
 """Most query heads per work-group; they share one key/value head."""
 MAX_SPLITS = 32
 """Most work-groups that share the positions of one row's attention."""
-FUSED_ROWS = 2
-"""Rows up to which a norm repeated in every work-group costs less than a launch for it."""
 NARROW_OUTS = 256
 """Rows of a dense matrix up to which each gets a work-group, if there are few activation rows."""
 LONG_ROW = 1024
@@ -27,6 +25,10 @@ BATCH_ROWS = 64
 """Rows up to which products are those of a batch, not of a prompt."""
 MOST_STEPS = 6
 """Blocks of 128 columns up to which a warp has its weights in registers."""
+MOST_TILES = 4
+"""Tiles of 16 matrix rows for which a warp has sums in registers."""
+MOST_WORK_ITEMS = 768
+"""Work-items per group of a product with its norm: each may have 80 registers."""
 LOCAL_BYTES = 49152
 """Bytes of local memory per work-group."""
 MEETING_BYTES = 2048
@@ -155,8 +157,8 @@ def _norm_matmul(query: TuningQuery) -> Tuning:
     """Return the tuning of a product with its norm: enough work-groups for all compute units, but few more, because
     each repeats the norm."""
     width = query["width"]
-    if query["rows"] > FUSED_ROWS:
-        raise query.unsupported(f"it is not served for {query['rows']} rows")
+    if query["rows"] > 1:
+        return _norm_matmul_of_few(query)
     group = 256
     lanes = 16 if width <= 4096 else 32
     row_bytes = width * 3 / 2 if query["BLOCK"] else width  # int8 codes, and scales
@@ -166,6 +168,44 @@ def _norm_matmul(query: TuningQuery) -> Tuning:
     matrix_rows_per_lane = 2 if two_rows else 1
     tile = {"TILE_N": group // lanes * matrix_rows_per_lane, "TILE_T": 1}
     return Tuning(tile, private={"GROUP": group, "LANES": lanes, "COLUMNS": query["columns"], "WIDTH": width})
+
+
+def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
+    """Return the tuning of a product of two to eight rows with their norms, on tensor cores: about one work-group for
+    each compute unit, whose warps are `SPLIT_N` parts of its matrix rows by parts of the columns."""
+    if query["rows"] > FEW_ROWS:
+        raise query.unsupported(f"it is not served for {query['rows']} rows")
+    width = query["width"]
+    quads = ceil_div(width // 4, MOST_WORK_ITEMS)  # per work-item
+    warps = ceil_div(width // 4, quads * WARP)
+    outs_per_tile = 8 if query.spec.name == "norm_matmul_glu" else 16
+    wanted = ceil_div(query["outs"], outs_per_tile * query.of_device("compute_units"))
+    splits = [(n, tiles) for n in (1, 2, 4) if warps % n == 0 for tiles in range(1, MOST_TILES + 1)]
+
+    def excess(split: tuple[int, int]) -> tuple[int, int, int]:
+        made = split[0] * split[1]
+        return max(0, wanted - made), made, split[1]
+
+    split_n, tiles = min(splits, key=excess)
+    room = query.padded_rows
+    code_bytes = room * (width + 32)
+    part_bytes = FLOAT * room * warps * tiles * 16
+    scale_bytes = 2 * FLOAT * room * (width // 32 if query["ABLOCK"] else 1)
+    at_once = max(1, min(room, 8 // quads))
+    if max(code_bytes, part_bytes) + scale_bytes + 2 * FLOAT * at_once * warps > LOCAL_BYTES:
+        raise query.unsupported(f"it is not served for {query['rows']} rows of {width} columns")
+    private = {
+        "GROUP": WARP * warps,
+        "SPLIT_N": split_n,
+        "TILES": tiles,
+        "STEPS": min(max(1, 8 // tiles), ceil_div(width // 128, warps // split_n)),
+        "QUADS": quads,
+        "AT_ONCE": at_once,
+        "ROOM": room,
+        "COLUMNS": query["columns"],
+        "WIDTH": width,
+    }
+    return Tuning({"TILE_N": outs_per_tile * split_n * tiles, "TILE_T": FEW_ROWS}, "few", private)
 
 
 def _layer(query: TuningQuery) -> Tuning:
