@@ -27,8 +27,8 @@ MOST_STEPS = 6
 """Blocks of 128 columns up to which a warp has its weights in registers."""
 MOST_TILES = 4
 """Tiles of 16 matrix rows for which a warp has sums in registers."""
-MOST_WORK_ITEMS = 768
-"""Work-items per group of a product with its norm: each may have 80 registers."""
+MOST_FEW_WORDS = 10
+"""Blocks of 128 columns of 16 matrix rows that a warp of a product with norms has in registers."""
 LOCAL_BYTES = 49152
 """Bytes of local memory per work-group."""
 MEETING_BYTES = 2048
@@ -133,7 +133,7 @@ def _team_attention(query: TuningQuery, variant: str) -> Tuning:
     head_groups = query.padded_rows * (query["n_heads"] // heads)  # padded: prompts of any length share few programs
     splits = 1
     if query.of_device("ptx"):
-        splits = min(MAX_SPLITS, ceil_div(2 * query.of_device("compute_units"), head_groups))
+        splits = min(MAX_SPLITS, ceil_div(6 * query.of_device("compute_units"), head_groups))
     private = {
         "GROUP": 128,
         "GROUPS": head_groups if splits > 1 else 1,
@@ -176,11 +176,12 @@ def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
     if query["rows"] > FEW_ROWS:
         raise query.unsupported(f"it is not served for {query['rows']} rows")
     width = query["width"]
-    quads = ceil_div(width // 4, MOST_WORK_ITEMS)  # per work-item
-    warps = ceil_div(width // 4, quads * WARP)
+    warps = 16
+    row_warps = 4 if width <= 4096 else 8
+    quads = ceil_div(width // 4, row_warps * WARP)
     outs_per_tile = 8 if query.spec.name == "norm_matmul_glu" else 16
     wanted = ceil_div(query["outs"], outs_per_tile * query.of_device("compute_units"))
-    splits = [(n, tiles) for n in (1, 2, 4) if warps % n == 0 for tiles in range(1, MOST_TILES + 1)]
+    splits = [(n, tiles) for n in (1, 2, 4) for tiles in range(1, MOST_TILES + 1)]
 
     def excess(split: tuple[int, int]) -> tuple[int, int, int]:
         made = split[0] * split[1]
@@ -191,16 +192,16 @@ def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
     code_bytes = room * (width + 32)
     part_bytes = FLOAT * room * warps * tiles * 16
     scale_bytes = 2 * FLOAT * room * (width // 32 if query["ABLOCK"] else 1)
-    at_once = max(1, min(room, 8 // quads))
-    if max(code_bytes, part_bytes) + scale_bytes + 2 * FLOAT * at_once * warps > LOCAL_BYTES:
+    if max(code_bytes, part_bytes) + scale_bytes + 5 * FLOAT * warps > LOCAL_BYTES:
         raise query.unsupported(f"it is not served for {query['rows']} rows of {width} columns")
+    steps = max(MOST_FEW_WORDS // tiles, 1)
     private = {
         "GROUP": WARP * warps,
         "SPLIT_N": split_n,
         "TILES": tiles,
-        "STEPS": min(max(1, 8 // tiles), ceil_div(width // 128, warps // split_n)),
+        "STEPS": min(steps, ceil_div(width // 128, warps // split_n)),
         "QUADS": quads,
-        "AT_ONCE": at_once,
+        "ROW_WARPS": row_warps,
         "ROOM": room,
         "COLUMNS": query["columns"],
         "WIDTH": width,
