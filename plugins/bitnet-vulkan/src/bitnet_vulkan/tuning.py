@@ -20,6 +20,8 @@ MAX_FEW_WIDTH = 8192
 """Columns up to which a lane holds its part of a dense row, or of a row with scales, in registers."""
 NORM_WIDE = 16384
 """Columns above which a norm takes the second size of `norm_group` (families.toml)."""
+BATCH_ROWS = 64
+"""Rows up to which products and attention are those of a batch, not of a prompt."""
 NARROW_OUTS = 256
 """Rows of a dense matrix (the gates of delta nets) up to which each gets a workgroup, if there are few activation
 rows."""
@@ -133,9 +135,39 @@ def _matrix_product(query: TuningQuery) -> Tuning:
 
 def _norm_matmul(query: TuningQuery, family: Family) -> Tuning:
     if query["rows"] > 1:
-        raise query.unsupported("several rows are faster with a launch for their norm")
+        return _norm_matmul_of_few(query, family)
     tile_n, private = _lanes(query, family, 1)
     return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private=private)
+
+
+def _norm_matmul_of_few(query: TuningQuery, family: Family) -> Tuning:
+    """Return the tuning of a product of two to eight rows with their norms: about one workgroup for each
+    multiprocessor, because each repeats the norms."""
+    width = query["width"]
+    room = query.padded_rows
+    members = family["resident"]
+    if query["rows"] > FEW_ROWS or family["software"] or not members:
+        raise query.unsupported("so many rows are faster with a launch for their norm")
+    blocked = query["BLOCK"] != 0
+    code_bytes = width + 128
+    scale_bytes = 32 * ceil_div(width, 128) if blocked else 32
+    if room * (code_bytes + scale_bytes) + 1024 > family["shared_memory"]:
+        raise query.unsupported(f"{query['rows']} rows of {width} columns are quantized by a launch of their own")
+    group = 512
+    lanes = min(family["subgroups"], 32 if blocked or width > 4096 else 16)
+    slots = group // lanes
+    rows_per_slot = ceil_div(query["outs"], slots * members)
+    batch = min(2, rows_per_slot)
+    tile_n = slots * ceil_div(rows_per_slot, batch) * batch
+    private = {
+        "GROUP": group,
+        "WIDTH": width,
+        "LANES": lanes,
+        "BATCH": batch,
+        "ROOM": room,
+        "ROW_SHARE": 128 if width <= 4096 else 256,
+    }
+    return Tuning({"TILE_N": tile_n, "TILE_T": FEW_ROWS}, "few", private)
 
 
 def _dense(query: TuningQuery, family: Family) -> Tuning | None:
@@ -155,7 +187,8 @@ def _dense(query: TuningQuery, family: Family) -> Tuning | None:
 
 
 def _attention(query: TuningQuery, family: Family) -> Tuning | None:
-    if query["rows"] > FEW_ROWS:
+    decodes = query.spec.name == "rope_attention" and query["rows"] <= BATCH_ROWS
+    if query["rows"] > FEW_ROWS and not decodes:
         return _prompt_attention(query, family)
     dim = query["head_dim"]
     wave = family["subgroups"]
