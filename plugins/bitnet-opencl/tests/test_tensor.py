@@ -25,7 +25,8 @@ from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
 EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encoding="utf-8")
-MULTIPLY = "#define multiply_block(...) multiply_block_of(exchanged, __VA_ARGS__)\n"
+COLLECTIVE = ("multiply_block", "load_pair", "load_few")
+"""Functions in which lanes exchange values."""
 KERNELS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "norm_matmul", "norm_matmul_glu", "attention")
 
 
@@ -46,8 +47,11 @@ def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mappin
     text = text.replace(
         "KERNEL attention", "#define over_row(v, largest) over_row_of(v, largest, exchanged)\nKERNEL attention"
     )
-    text = text.replace("void multiply_block(", "void multiply_block_of(__local uint *exchanged, ")
-    text = text.replace("KERNEL ENTRY", f"{MULTIPLY}KERNEL ENTRY").replace("KERNEL norm", f"{MULTIPLY}KERNEL norm")
+    for name in COLLECTIVE:
+        text = text.replace(
+            f"INLINE void {name}(",
+            f"#define {name}(...) {name}_of(exchanged, __VA_ARGS__)\nINLINE void {name}_of(__local uint *exchanged, ",
+        )
     return text.replace('#define UNROLL _Pragma("unroll")', "#define UNROLL")  # hundreds of barriers otherwise
 
 

@@ -7,6 +7,7 @@ any device.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from bitnet_hal.plugin import FEW_ROWS, Tuning, TuningQuery
 from bitnet_hal.rounding import ceil_div
@@ -23,12 +24,12 @@ LONG_ROW = 1024
 """Columns from which on a product has its width built in, so that the compiler unrolls its loop."""
 BATCH_ROWS = 64
 """Rows up to which products are those of a batch, not of a prompt."""
-MOST_STEPS = 6
-"""Blocks of 128 columns up to which a warp has its weights in registers."""
+MOST_PAIRS = 3
+"""Pairs of blocks of 128 columns up to which a warp has its weights in registers."""
 MOST_TILES = 4
 """Tiles of 16 matrix rows for which a warp has sums in registers."""
-MOST_FEW_WORDS = 10
-"""Blocks of 128 columns of 16 matrix rows that a warp of a product with norms has in registers."""
+MOST_TILE_PAIRS = 5
+"""Pairs of blocks of 16 matrix rows that a warp of a product with norms has in registers."""
 LOCAL_BYTES = 49152
 """Bytes of local memory per work-group."""
 MEETING_BYTES = 2048
@@ -72,12 +73,11 @@ def _product_of_few(query: TuningQuery) -> Tuning:
     """Return the tuning of a ternary product of a batch's rows: 8, 16 or 32 of them per work-group, whose warps share
     the columns and have all their weights in flight."""
     tile_t = min(32, max(8, query.padded_rows))
-    many = query["outs"] >= 8192
-    warps = 8 if many and tile_t == 32 else 16
-    steps = min(MOST_STEPS, max(2, ceil_div(query["width"] // 128, warps)))
-    warps = min(warps, ceil_div(query["width"] // 128, steps))
-    tile_n = 32 if many and tile_t != 16 else 16
-    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", {"GROUP": WARP * warps, "STEPS": steps})
+    pairs = ceil_div(query["width"], 256)
+    most_warps = 16 if tile_t == 8 else 8  # of whose sums local memory, and of whose registers the compiler, has room
+    each = min(MOST_PAIRS, ceil_div(pairs, most_warps))
+    warps = min(most_warps, ceil_div(pairs, each))
+    return Tuning({"TILE_N": 32, "TILE_T": tile_t, "SPLITS": 1}, "few", {"GROUP": WARP * warps, "PAIRS": each})
 
 
 def _tensor_core_product(query: TuningQuery) -> Tuning:
@@ -119,7 +119,10 @@ def _attention(query: TuningQuery) -> Tuning:
 
 
 def _rope_attention(query: TuningQuery) -> Tuning:
-    return _team_attention(query, "")
+    tuning = _team_attention(query, "")
+    if query["rows"] == 1:
+        return tuning
+    return replace(tuning, private={**tuning.private, "GROUP": 256, "KEYS": 4, "LEAST_SPAN": 256})
 
 
 def _team_attention(query: TuningQuery, variant: str) -> Tuning:
@@ -133,7 +136,7 @@ def _team_attention(query: TuningQuery, variant: str) -> Tuning:
     head_groups = query.padded_rows * (query["n_heads"] // heads)  # padded: prompts of any length share few programs
     splits = 1
     if query.of_device("ptx"):
-        splits = min(MAX_SPLITS, ceil_div(6 * query.of_device("compute_units"), head_groups))
+        splits = min(MAX_SPLITS, ceil_div(2 * query.of_device("compute_units"), head_groups))
     private = {
         "GROUP": 128,
         "GROUPS": head_groups if splits > 1 else 1,
@@ -176,12 +179,13 @@ def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
     if query["rows"] > FEW_ROWS:
         raise query.unsupported(f"it is not served for {query['rows']} rows")
     width = query["width"]
-    warps = 16
-    row_warps = 4 if width <= 4096 else 8
+    pairs = ceil_div(width, 256)
+    warps = 20 if pairs % 5 == 0 else 16
+    row_warps = 4 if width <= 4096 else warps // 2
     quads = ceil_div(width // 4, row_warps * WARP)
     outs_per_tile = 8 if query.spec.name == "norm_matmul_glu" else 16
     wanted = ceil_div(query["outs"], outs_per_tile * query.of_device("compute_units"))
-    splits = [(n, tiles) for n in (1, 2, 4) for tiles in range(1, MOST_TILES + 1)]
+    splits = [(n, tiles) for n in (1, 2, 4) if warps % n == 0 for tiles in range(1, MOST_TILES + 1)]
 
     def excess(split: tuple[int, int]) -> tuple[int, int, int]:
         made = split[0] * split[1]
@@ -194,12 +198,12 @@ def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
     scale_bytes = 2 * FLOAT * room * (width // 32 if query["ABLOCK"] else 1)
     if max(code_bytes, part_bytes) + scale_bytes + 5 * FLOAT * warps > LOCAL_BYTES:
         raise query.unsupported(f"it is not served for {query['rows']} rows of {width} columns")
-    steps = max(MOST_FEW_WORDS // tiles, 1)
+    share = ceil_div(pairs, warps // split_n)
     private = {
         "GROUP": WARP * warps,
         "SPLIT_N": split_n,
         "TILES": tiles,
-        "STEPS": min(steps, ceil_div(width // 128, warps // split_n)),
+        "PAIRS": min(share, max(1, MOST_TILE_PAIRS // tiles)),
         "QUADS": quads,
         "ROW_WARPS": row_warps,
         "ROOM": room,
