@@ -7,7 +7,6 @@ any device.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from bitnet_hal.plugin import FEW_ROWS, Tuning, TuningQuery
 from bitnet_hal.rounding import ceil_div
@@ -119,10 +118,7 @@ def _attention(query: TuningQuery) -> Tuning:
 
 
 def _rope_attention(query: TuningQuery) -> Tuning:
-    tuning = _team_attention(query, "")
-    if query["rows"] == 1:
-        return tuning
-    return replace(tuning, private={**tuning.private, "GROUP": 256, "KEYS": 4, "LEAST_SPAN": 256})
+    return _team_attention(query, "")
 
 
 def _team_attention(query: TuningQuery, variant: str) -> Tuning:
