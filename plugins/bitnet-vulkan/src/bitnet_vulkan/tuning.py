@@ -104,6 +104,8 @@ def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str
 
 def _ternary(query: TuningQuery, family: Family) -> Tuning | None:
     rows = query["rows"]
+    if 1 < rows <= BATCH_ROWS and family["matrix"]:
+        return _batch_product(query)
     if rows > FEW_ROWS:
         return _matrix_product(query) if family["matrix"] else None
     if not family["subgroups"]:
@@ -112,6 +114,16 @@ def _ternary(query: TuningQuery, family: Family) -> Tuning | None:
     max_rows = 2 if family["software"] else FEW_ROWS
     tile_t = min(query.padded_rows, max_rows)
     return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
+
+
+def _batch_product(query: TuningQuery) -> Tuning:
+    """Return the tuning of a ternary product of a batch's rows on cooperative matrices: narrow tiles with many
+    subgroups along the columns, as there are few rows to have work for all multiprocessors."""
+    tile_t = 16 if query["rows"] <= 16 else 32
+    wide = query["outs"] >= 8192
+    waves = 4 if wide or tile_t == 32 else 8
+    tile_n = 32 if wide else 16
+    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", {"GROUP": 32 * waves})
 
 
 def _matrix_product(query: TuningQuery) -> Tuning:
@@ -177,6 +189,8 @@ def _dense(query: TuningQuery, family: Family) -> Tuning | None:
     if query["outs"] <= NARROW_OUTS and rows <= FEW_ROWS and not family["software"]:
         return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, private={"GROUP": 256})
     halves = query["DTYPE"] == 1
+    if family["half-matrix"] and halves and width % 64 == 0 and 1 < rows <= BATCH_ROWS:
+        return Tuning({"TILE_N": 256, "TILE_T": 16 if rows <= 16 else 32}, "batch", {"GROUP": 256})
     fits = width % 8 == 0 and width <= MAX_FEW_WIDTH
     if not wave or not halves or not fits or family["software"]:
         return None
