@@ -20,8 +20,12 @@ MAX_FEW_WIDTH = 8192
 """Columns up to which a lane holds its part of a dense row, or of a row with scales, in registers."""
 NORM_WIDE = 16384
 """Columns above which a norm takes the second size of `norm_group` (families.toml)."""
+MOST_BATCH_LOADS = 12
+"""Blocks of 16 matrix rows whose weights a subgroup has in registers."""
 BATCH_ROWS = 64
 """Rows up to which products and attention are those of a batch, not of a prompt."""
+MOST_ATTENTION_GROUPS = 512
+"""Workgroups that attention of a batch's rows is split into, if no row is in more than MAX_SPLITS of them."""
 NARROW_OUTS = 256
 """Rows of a dense matrix (the gates of delta nets) up to which each gets a workgroup, if there are few activation
 rows."""
@@ -123,7 +127,9 @@ def _batch_product(query: TuningQuery) -> Tuning:
     wide = query["outs"] >= 8192
     waves = 4 if wide or tile_t == 32 else 8
     tile_n = 32 if wide else 16
-    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", {"GROUP": 32 * waves})
+    batch = min(MOST_BATCH_LOADS * 16 // tile_n, ceil_div(query["width"] // 128, waves))
+    private = {"GROUP": 32 * waves, "WIDTH": query["width"], "BATCH": batch}
+    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", private)
 
 
 def _matrix_product(query: TuningQuery) -> Tuning:
@@ -147,39 +153,9 @@ def _matrix_product(query: TuningQuery) -> Tuning:
 
 def _norm_matmul(query: TuningQuery, family: Family) -> Tuning:
     if query["rows"] > 1:
-        return _norm_matmul_of_few(query, family)
+        raise query.unsupported("several rows are faster with a launch for their norm")
     tile_n, private = _lanes(query, family, 1)
     return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private=private)
-
-
-def _norm_matmul_of_few(query: TuningQuery, family: Family) -> Tuning:
-    """Return the tuning of a product of two to eight rows with their norms: about one workgroup for each
-    multiprocessor, because each repeats the norms."""
-    width = query["width"]
-    room = query.padded_rows
-    members = family["resident"]
-    if query["rows"] > FEW_ROWS or family["software"] or not members:
-        raise query.unsupported("so many rows are faster with a launch for their norm")
-    blocked = query["BLOCK"] != 0
-    code_bytes = width + 128
-    scale_bytes = 32 * ceil_div(width, 128) if blocked else 32
-    if room * (code_bytes + scale_bytes) + 1024 > family["shared_memory"]:
-        raise query.unsupported(f"{query['rows']} rows of {width} columns are quantized by a launch of their own")
-    group = 512
-    lanes = min(family["subgroups"], 32 if blocked or width > 4096 else 16)
-    slots = group // lanes
-    rows_per_slot = ceil_div(query["outs"], slots * members)
-    batch = min(2, rows_per_slot)
-    tile_n = slots * ceil_div(rows_per_slot, batch) * batch
-    private = {
-        "GROUP": group,
-        "WIDTH": width,
-        "LANES": lanes,
-        "BATCH": batch,
-        "ROOM": room,
-        "ROW_SHARE": 128 if width <= 4096 else 256,
-    }
-    return Tuning({"TILE_N": tile_n, "TILE_T": FEW_ROWS}, "few", private)
 
 
 def _dense(query: TuningQuery, family: Family) -> Tuning | None:
@@ -212,6 +188,9 @@ def _attention(query: TuningQuery, family: Family) -> Tuning | None:
     octets = dim // 8  # a lane loads 8 elements of a key or value at once
     lanes = next(n for n in (32, 16, 8, 4, 2, 1) if n <= wave and octets % n == 0)
     splits = min(MAX_SPLITS, query["max_blocks"])
+    if decodes and query["rows"] > 1:
+        workgroups = query.padded_rows * query["n_kv_heads"]
+        splits = min(splits, max(2, ceil_div(MOST_ATTENTION_GROUPS, workgroups)))
     rows = max(FEW_ROWS, query.padded_rows)
     private = {
         "GROUP": heads * wave,

@@ -38,7 +38,6 @@ layout(constant_id = 25) const uint ROWS = 1;   // rows of the gate's matrix tha
 layout(constant_id = 26) const uint INVERSE = 0;
 layout(constant_id = 27) const uint EACH = 1;   // keys of a head's state that an invocation has
 layout(constant_id = 28) const uint KEEP = 0;
-layout(constant_id = 29) const uint ROW_SHARE = 32;  // invocations that norm a row
 
 const uint KV_BLOCK = 64;
 #ifdef SUBGROUP
