@@ -36,7 +36,8 @@ BLOCKS += ("a128-t33-n70-k384", "a128-b64-prompt-t150-n320-k1536-add1", "a128-sp
 
 
 def as_cpp(source: str, constants: Mapping[str, int], count: int) -> str:
-    """Translate a kernel with `count` bindings to C++ that reads each from the file of its number and writes `result`."""
+    """Translate a kernel with `count` bindings to C++ that reads each from the file of its number, and writes
+    `result`."""
     included = [(KERNELS / name).read_text() for name in re.findall(r'#include "(?!prelude)(.*)"', source)]
     source = source.replace("} p;", "\n".join(["} p;", *included]))
     for glsl, cpp in TYPES.items():
@@ -77,10 +78,7 @@ def as_cpp(source: str, constants: Mapping[str, int], count: int) -> str:
 
 
 DENSE = ("f16-t2-n31-k256", "f16-t16-n130-k320", "head-t6", "head-t33", "f16-t33-n5-k256")
-BATCH_TILES = (
-    {"GROUP": 64, "TILE_N": 32, "TILE_T": 16, "BATCH": 2},
-    {"GROUP": 64, "TILE_N": 16, "TILE_T": 32, "BATCH": 1},
-)
+BATCH_TILES = ({"GROUP": 128, "TILE_N": 32, "TILE_T": 16}, {"GROUP": 64, "TILE_N": 16, "TILE_T": 32})
 """Of the kernels for a batch's rows, by turns."""
 
 
@@ -101,8 +99,7 @@ def chosen() -> list[tuple[Case, dict[str, int]]]:
     for case in (*cases_of("matmul_ternary"), *cases_of("matmul_ternary_block")):
         if case.label in (TERNARY if case.kernel == "matmul_ternary" else BLOCKS):
             found.append((case, {"GROUP": 128, "TILE_N": 64, "TILE_T": 64, "WAVE_T": 32}))
-            tiles = BATCH_TILES[len(found) // 2 % 2]
-            found.append((case, {**tiles, "WIDTH": int(case.launch().params["width"])}))
+            found.append((case, BATCH_TILES[len(found) // 2 % 2]))
     return found
 
 
@@ -125,7 +122,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_matrix_kernels(case: Case, tuning: dict[str, int], compiler: list[str], tmp_path: Path) -> None:
     launch = case.launch()
     tiles = "fused" if launch.constants.get("ABLOCK") == 128 else "coop"
-    variant = "batch" if "BATCH" in tuning or case.kernel == "matmul_dense" else tiles
+    variant = "batch" if tuning in BATCH_TILES or case.kernel == "matmul_dense" else tiles
     source = (KERNELS / f"{case.kernel}_{variant}.comp").read_text()
     constants = {"ADD": 0, **launch.constants, **tuning}
     (tmp_path / "kernel.cpp").write_text(as_cpp(source, constants, len(case.spec.bindings)))

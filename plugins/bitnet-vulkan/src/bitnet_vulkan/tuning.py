@@ -20,8 +20,6 @@ MAX_FEW_WIDTH = 8192
 """Columns up to which a lane holds its part of a dense row, or of a row with scales, in registers."""
 NORM_WIDE = 16384
 """Columns above which a norm takes the second size of `norm_group` (families.toml)."""
-MOST_BATCH_LOADS = 12
-"""Blocks of 16 matrix rows whose weights a subgroup has in registers."""
 BATCH_ROWS = 64
 """Rows up to which products and attention are those of a batch, not of a prompt."""
 MOST_ATTENTION_GROUPS = 512
@@ -56,6 +54,8 @@ class MatrixTile(NamedTuple):
 SMALL_TILE = MatrixTile(64, 64, 32)
 MEDIUM_TILE = MatrixTile(128, 64, 32)
 LARGE_TILE = MatrixTile(128, 128, 64)
+MATRIX_WAVE = 32
+"""Invocations of a subgroup on cooperative matrices."""
 MATRIX_GROUP = 128
 """Invocations of a workgroup on cooperative matrices: four subgroups of 32."""
 
@@ -127,9 +127,7 @@ def _batch_product(query: TuningQuery) -> Tuning:
     wide = query["outs"] >= 8192
     waves = 4 if wide or tile_t == 32 else 8
     tile_n = 32 if wide else 16
-    batch = min(MOST_BATCH_LOADS * 16 // tile_n, ceil_div(query["width"] // 128, waves))
-    private = {"GROUP": 32 * waves, "WIDTH": query["width"], "BATCH": batch}
-    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", private)
+    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", {"GROUP": MATRIX_WAVE * waves})
 
 
 def _matrix_product(query: TuningQuery) -> Tuning:

@@ -134,7 +134,7 @@ def _team_attention(query: TuningQuery, variant: str) -> Tuning:
     if query.of_device("ptx"):
         splits = min(MAX_SPLITS, ceil_div(2 * query.of_device("compute_units"), head_groups))
     private = {
-        "GROUP": 256 if query.spec.name == "rope_attention" and query["rows"] > 1 else 128,
+        "GROUP": 128,
         "GROUPS": head_groups if splits > 1 else 1,
         "LANES": 1 << (octets - 1).bit_length(),
         "HEAD_DIM": head_dim,

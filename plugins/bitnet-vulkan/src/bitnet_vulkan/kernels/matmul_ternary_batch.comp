@@ -18,35 +18,31 @@ layout(std430, binding = 5) buffer Y { float y[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
 void main() {
-    uint lane = gl_SubgroupInvocationID, area = gl_SubgroupID * AREA;
+    uint lane = gl_SubgroupInvocationID, area = gl_SubgroupID * AREA, blocks = p.width / 128;
     uint n0 = gl_WorkGroupID.x * TILE_N, t0 = gl_WorkGroupID.y * TILE_T;
-    uvec4 packed[BATCH][W_LOADS], q_next[Q_LOADS];
+    uvec4 w_next[W_LOADS], q_next[Q_LOADS];
     SUM totals[FRAGMENTS_T][FRAGMENTS_N];
     [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) totals[i][j] = SUM(0);
-    for (uint first = 0; first < BLOCKS; first += WAVES_K * BATCH) {
-        LOAD_W(first)
-        LOAD_Q(BLOCK_AT(first, 0))
-        [[unroll]] for (uint k = 0; k < BATCH; k++) {
-            if (BLOCK_AT(first, k) >= BLOCKS) break;
-            [[unroll]] for (uint i = 0; i < W_LOADS; i++)
-                [[unroll]] for (uint s = 0; s < 4; s++)
-                    pool[area + W_PLACE(i) + 2 * s] = (packed[k][i] >> (6 - 2 * s)) & 0x03030303u;
-            STORE_Q
-            subgroupBarrier();
-            LOAD_Q(BLOCK_AT(first, k + 1))
-            [[unroll]] for (uint s = 0; s < 4; s++) {
-                LEFT tokens[FRAGMENTS_T];
-                [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
-                    coopMatLoad(tokens[i], pool, area + Q_AREA + 16 * i * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
-                [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
-                    RIGHT codes;
-                    coopMatLoad(codes, pool, area + 16 * j * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
-                    [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) totals[i][j] = coopMatMulAdd(tokens[i], codes, totals[i][j]);
-                }
+    LOAD(gl_SubgroupID)
+    for (uint b = gl_SubgroupID; b < blocks; b += WAVES_K) {
+        [[unroll]] for (uint i = 0; i < W_LOADS; i++)
+            [[unroll]] for (uint s = 0; s < 4; s++)
+                pool[area + W_PLACE(i) + 2 * s] = (w_next[i] >> (6 - 2 * s)) & 0x03030303u;
+        STORE_Q
+        subgroupBarrier();
+        LOAD(min(b + WAVES_K, blocks - 1))
+        [[unroll]] for (uint s = 0; s < 4; s++) {
+            LEFT tokens[FRAGMENTS_T];
+            [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
+                coopMatLoad(tokens[i], pool, area + Q_AREA + 16 * i * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+            [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
+                RIGHT codes;
+                coopMatLoad(codes, pool, area + 16 * j * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
+                [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) totals[i][j] = coopMatMulAdd(tokens[i], codes, totals[i][j]);
             }
-            subgroupBarrier();
         }
+        subgroupBarrier();
     }
     [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)

@@ -21,68 +21,52 @@ const uint HALVES = BLOCK == 64 ? 2 : 1;  // of 128 columns of weights, with sca
 const int LIFT = 0x4b400000;              // of sums of 64 (1 - code) q, as floats: LIFTED plus the sum
 const float LIFTED = 12582912.0, UNIT = -1.0 / 64.0;
 
-// Scales of block B.
-#define LOAD_SCALES(B)                                                                                           \
-    [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)                                                            \
-        [[unroll]] for (uint g = 0; g < 2; g++) {                                                                \
-            units_next[i][g] = vec4(UNIT);                                                                       \
-            uint token = min(t0 + 16 * i + ROW(4 * g), p.rows - 1);                                              \
-            if (ABLOCK != 0) units_next[i][g] = scale4[token * BLOCKS + min(B, BLOCKS - 1)] * UNIT;              \
-        }                                                                                                        \
-    [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)                                                            \
-        [[unroll]] for (uint e = 0; e < 4; e++)                                                                  \
-            [[unroll]] for (uint h = 0; h < HALVES; h++) {                                                       \
-                uint n = min(n0 + 16 * j + COLUMN(e), p.outs - 1);                                               \
-                factors_next[j][e][h] = wscale[n * scales + (128 * min(B, BLOCKS - 1) + 64 * h) / BLOCK];        \
-            }
-
 void main() {
-    uint lane = gl_SubgroupInvocationID, area = gl_SubgroupID * AREA;
-    uint n0 = gl_WorkGroupID.x * TILE_N, t0 = gl_WorkGroupID.y * TILE_T, scales = (WIDTH + BLOCK - 1) / BLOCK;
-    uvec4 packed[BATCH][W_LOADS], q_next[Q_LOADS];
-    vec4 units_next[FRAGMENTS_T][2];  // of an invocation's tokens, for each plane
-    float factors_next[FRAGMENTS_N][4][HALVES];
+    uint lane = gl_SubgroupInvocationID, area = gl_SubgroupID * AREA, blocks = p.width / 128;
+    uint n0 = gl_WorkGroupID.x * TILE_N, t0 = gl_WorkGroupID.y * TILE_T, scales = (p.width + BLOCK - 1) / BLOCK;
+    uvec4 w_next[W_LOADS], q_next[Q_LOADS];
     float totals[FRAGMENTS_T][FRAGMENTS_N][ELEMENTS];
     [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
             [[unroll]] for (uint e = 0; e < ELEMENTS; e++) totals[i][j][e] = 0.0;
-    for (uint first = 0; first < BLOCKS; first += WAVES_K * BATCH) {
-        LOAD_W(first)
-        LOAD_Q(BLOCK_AT(first, 0))
-        LOAD_SCALES(BLOCK_AT(first, 0))
-        [[unroll]] for (uint k = 0; k < BATCH; k++) {
-            if (BLOCK_AT(first, k) >= BLOCKS) break;
-            // two bits at the upper end of their byte are 64 (1 - code) once the lower one is turned
-            [[unroll]] for (uint i = 0; i < W_LOADS; i++)
-                [[unroll]] for (uint s = 0; s < 4; s++)
-                    pool[area + W_PLACE(i) + 2 * s] = ((packed[k][i] << (2 * s)) ^ 0x40404040u) & 0xc0c0c0c0u;
-            STORE_Q
-            vec4 units[FRAGMENTS_T][2];
-            float factors[FRAGMENTS_N][4][HALVES];
-            [[unroll]] for (uint i = 0; i < 2 * FRAGMENTS_T; i++) units[i / 2][i % 2] = units_next[i / 2][i % 2];
-            [[unroll]] for (uint i = 0; i < 4 * HALVES * FRAGMENTS_N; i++)
-                factors[i / HALVES / 4][i / HALVES % 4][i % HALVES] = factors_next[i / HALVES / 4][i / HALVES % 4][i % HALVES];
-            subgroupBarrier();
-            LOAD_Q(BLOCK_AT(first, k + 1))
-            LOAD_SCALES(BLOCK_AT(first, k + 1))
-            [[unroll]] for (uint s = 0; s < 4; s++) {
-                LEFT tokens[FRAGMENTS_T];
-                [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
-                    coopMatLoad(tokens[i], pool, area + Q_AREA + 16 * i * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
-                [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
-                    RIGHT codes;
-                    coopMatLoad(codes, pool, area + 16 * j * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
-                    [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) {
-                        SUM sums = coopMatMulAdd(tokens[i], codes, SUM(LIFT));
-                        [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {
-                            float exact = intBitsToFloat(sums[e]) - LIFTED, factor = factors[j][e % 4][s / 2 * (HALVES - 1)];
-                            totals[i][j][e] = fma(exact * units[i][e / 4][s], factor, totals[i][j][e]);
-                        }
+    LOAD(gl_SubgroupID)
+    for (uint b = gl_SubgroupID; b < blocks; b += WAVES_K) {
+        vec4 units[FRAGMENTS_T][2];  // of an invocation's tokens, for each plane
+        float factors[FRAGMENTS_N][4][HALVES];
+        [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
+            [[unroll]] for (uint g = 0; g < 2; g++) {
+                uint token = min(t0 + 16 * i + ROW(4 * g), p.rows - 1);
+                units[i][g] = vec4(UNIT);
+                if (ABLOCK != 0) units[i][g] = scale4[token * blocks + b] * UNIT;
+            }
+        [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
+            [[unroll]] for (uint e = 0; e < 4; e++)
+                [[unroll]] for (uint h = 0; h < HALVES; h++)
+                    factors[j][e][h] = wscale[min(n0 + 16 * j + COLUMN(e), p.outs - 1) * scales + (128 * b + 64 * h) / BLOCK];
+        // two bits at the upper end of their byte are 64 (1 - code) once the lower one is turned
+        [[unroll]] for (uint i = 0; i < W_LOADS; i++)
+            [[unroll]] for (uint s = 0; s < 4; s++)
+                pool[area + W_PLACE(i) + 2 * s] = ((w_next[i] << (2 * s)) ^ 0x40404040u) & 0xc0c0c0c0u;
+        STORE_Q
+        subgroupBarrier();
+        LOAD(min(b + WAVES_K, blocks - 1))
+        [[unroll]] for (uint s = 0; s < 4; s++) {
+            LEFT tokens[FRAGMENTS_T];
+            [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
+                coopMatLoad(tokens[i], pool, area + Q_AREA + 16 * i * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+            [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
+                RIGHT codes;
+                coopMatLoad(codes, pool, area + 16 * j * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
+                [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) {
+                    SUM sums = coopMatMulAdd(tokens[i], codes, SUM(LIFT));
+                    [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {
+                        float exact = intBitsToFloat(sums[e]) - LIFTED;
+                        totals[i][j][e] = fma(exact * units[i][e / 4][s], factors[j][e % 4][s / 2 * (HALVES - 1)], totals[i][j][e]);
                     }
                 }
             }
-            subgroupBarrier();
         }
+        subgroupBarrier();
     }
     [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)

@@ -1,8 +1,6 @@
 // Common parts of the ternary products of a batch's rows on matrix units. A workgroup makes TILE_T tokens x TILE_N outputs. Its
-// subgroups share the columns: each has every WAVES_K-th block of 128, asks for the weights of BATCH of them at once, unpacks one after
-// the other into an area of shared memory of its own, and in the end puts its sums there, which are added up in the order of
-// subgroups.
-const uint BLOCKS = WIDTH / 128;
+// subgroups share the columns: each has every WAVES_K-th block of 128, unpacks it into an area of shared memory of its own, while the
+// next one is loaded into registers, and in the end puts its sums there, which are added up in the order of subgroups.
 const uint WAVES_K = GROUP / WAVE, FRAGMENTS_T = TILE_T / 16, FRAGMENTS_N = TILE_N / 16;
 const uint STRIDE = 9;  // uvec4 of a row of 128 bytes, and one to spread rows over banks
 const uint Q_AREA = TILE_N * STRIDE, AREA = Q_AREA + TILE_T * STRIDE;
@@ -19,15 +17,14 @@ shared uvec4 pool[WAVES_K * AREA];  // of each subgroup: weights, then activatio
 #define Q_ROW(I) ((lane + (I) * WAVE) / 8)
 #define PART(I, J, E) ((16 * (I) + ROW(E)) * TILE_N + 16 * (J) + COLUMN(E))
 
-// Block K of the subgroup's, from FIRST on.
-#define BLOCK_AT(FIRST, K) ((FIRST) + (K) * WAVES_K + gl_SubgroupID)
-// The weights of BATCH blocks, and the activations of block B; past the end those of the last row or block, which are not used.
-#define LOAD_W(FIRST)                                                                                            \
-    [[unroll]] for (uint k = 0; k < BATCH; k++)                                                                  \
+// Block B of both operands; past the end that of the last row, whose results are discarded.
+#define LOAD(B)                                                                                                  \
+    {                                                                                                            \
+        uint from = B;                                                                                           \
         [[unroll]] for (uint i = 0; i < W_LOADS; i++)                                                            \
-            packed[k][i] = w[(min(n0 + W_ROW(i), p.outs - 1) * BLOCKS + min(BLOCK_AT(FIRST, k), BLOCKS - 1)) * 2 + lane % 2];
-#define LOAD_Q(B)                                                                                                \
-    [[unroll]] for (uint i = 0; i < Q_LOADS; i++)                                                                \
-        q_next[i] = q[(min(t0 + Q_ROW(i), p.rows - 1) * BLOCKS + min(B, BLOCKS - 1)) * 8 + lane % 8];
+            w_next[i] = w[(min(n0 + W_ROW(i), p.outs - 1) * blocks + min(from, blocks - 1)) * 2 + lane % 2];     \
+        [[unroll]] for (uint i = 0; i < Q_LOADS; i++)                                                            \
+            q_next[i] = q[(min(t0 + Q_ROW(i), p.rows - 1) * blocks + min(from, blocks - 1)) * 8 + lane % 8];     \
+    }
 #define STORE_Q                                                                                                  \
     [[unroll]] for (uint i = 0; i < Q_LOADS; i++) pool[area + Q_AREA + Q_ROW(i) * STRIDE + lane % 8] = q_next[i];
