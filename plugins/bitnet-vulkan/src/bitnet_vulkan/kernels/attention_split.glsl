@@ -71,18 +71,6 @@ void newest_of(uint base, uint position, uint kind, uint lane, out Octet made[OC
 }
 #endif
 
-// Keys and values of the positions from START on; past the end those of the last one, which count for nothing.
-#define FETCH(START)                                                                                              \
-    [[unroll]] for (uint b = 0; b < BATCH; b++) {                                                                \
-        uint position = min((START) + b * SLOTS + slot, end - 1);                                                \
-        uint block = uint(tables[table + position / KV_BLOCK]);                                                  \
-        uint word0 = ((block * p.n_kv_heads + kv_head) * KV_BLOCK + position % KV_BLOCK) * row_words;            \
-        [[unroll]] for (uint o = 0; o < OCTETS; o++) {                                                           \
-            next_keys[b][o] = load_k(word0, lane + o * LANES);                                                   \
-            next_values[b][o] = load_v(word0, lane + o * LANES);                                                 \
-        }                                                                                                        \
-    }
-
 void main() {
     uint kv_head = gl_WorkGroupID.x, row = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
     uint head = kv_head * HEADS + gl_SubgroupID, lane = gl_SubgroupInvocationID % LANES;
@@ -133,16 +121,16 @@ void main() {
         }
     }
 #endif
-    Octet next_keys[BATCH][OCTETS], next_values[BATCH][OCTETS];
-    FETCH(first)
     for (uint start = first; start < end; start += SLOTS * BATCH) {
         Octet keys[BATCH][OCTETS], values[BATCH][OCTETS];
-        [[unroll]] for (uint i = 0; i < BATCH * OCTETS; i++) {
-            keys[i / OCTETS][i % OCTETS] = next_keys[i / OCTETS][i % OCTETS];
-            values[i / OCTETS][i % OCTETS] = next_values[i / OCTETS][i % OCTETS];
-        }
-        if (start + SLOTS * BATCH < end) {
-            FETCH(start + SLOTS * BATCH)
+        [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            uint position = min(start + b * SLOTS + slot, end - 1);
+            uint block = uint(tables[table + position / KV_BLOCK]);
+            uint word0 = ((block * p.n_kv_heads + kv_head) * KV_BLOCK + position % KV_BLOCK) * row_words;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                keys[b][o] = load_k(word0, lane + o * LANES);
+                values[b][o] = load_v(word0, lane + o * LANES);
+            }
         }
 #ifdef FUSED
         if (end == count && fresh && count - 1 < start + SLOTS * BATCH) {  // the newest one is among them

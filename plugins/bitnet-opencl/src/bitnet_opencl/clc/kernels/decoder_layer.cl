@@ -15,7 +15,6 @@
 #define MOST_ROWS (2 * UP_ROWS)
 #define GROUPS (N_HEADS / HEADS)  // of heads
 #define SPLITS (MEMBERS < GROUPS ? 1 : MEMBERS / GROUPS)
-#define AHEAD 0
 #include "attend.clh"
 #include "glu.clh"
 #include "meeting.clh"
