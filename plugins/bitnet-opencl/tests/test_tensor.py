@@ -14,8 +14,9 @@ from bitnet_hal.driver.sources import with_includes
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.testing.cases.case import Case, expected
-from bitnet_hal.testing.cases.registry import all_cases
+from bitnet_hal.testing.cases.registry import all_cases, batches_of
 from bitnet_hal.testing.compare import check_outputs
+from bitnet_hal.testing.rules.invariance import first_difference
 from bitnet_hal.testing.workbench import Bench
 from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_opencl import clc
@@ -96,3 +97,18 @@ def test_tensor_cores(bench: Bench, case: Case) -> None:
     actual = bench.results(case, launch, prepared)
     bench.tidy()
     check_outputs(case, launch, expected(case.spec, launch), actual)
+
+
+BATCHES = [
+    case for kernel in KERNELS for case in batches_of(kernel) if "ternary" in kernel or case.label == "batch-head"
+]
+
+
+@pytest.mark.parametrize("case", BATCHES, ids=lambda case: case.id)
+def test_rows_of_a_batch_are_invariant(bench: Bench, case: Case) -> None:
+    """A row has the same bits alone and beside others, in launches that share the tuning of eight rows."""
+    bench.launcher.tuned_rows = FEW_ROWS
+    try:
+        assert not first_difference(bench, case, FEW_ROWS)
+    finally:
+        bench.launcher.tuned_rows = 0
