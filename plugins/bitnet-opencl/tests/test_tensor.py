@@ -104,7 +104,7 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize("case", BATCHES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", TERNARY_BATCHES + HEADS, ids=lambda case: case.id)
 def test_rows_of_a_batch_are_invariant(bench: Bench, case: Case) -> None:
     """A row has the same bits alone and beside others, in launches that share the tuning of eight rows."""
     bench.launcher.tuned_rows = FEW_ROWS
