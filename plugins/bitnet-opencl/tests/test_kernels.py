@@ -100,7 +100,7 @@ def test_gpu_sources(benches: Callable[[str], Bench], profile: str, case: Case) 
     launch = case.launch()
     if sum(array.size for array in launch.arrays.values()) > MOST_ELEMENTS:
         pytest.skip("too large for a CPU")
-    if _variant(bench, case.spec, launch) == "mma":
+    if _variant(bench, case.spec, launch) in ("few", "mma"):
         pytest.skip("tensor cores are for test_tensor.py")
     prepared = bench.prepare(case.spec, launch)
     prepared.run(bench.device)

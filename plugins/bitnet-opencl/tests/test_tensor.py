@@ -14,15 +14,21 @@ from bitnet_hal.driver.sources import with_includes
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.testing.cases.case import Case, expected
-from bitnet_hal.testing.cases.registry import all_cases
+from bitnet_hal.testing.cases.registry import all_cases, batches_of
 from bitnet_hal.testing.compare import check_outputs
+from bitnet_hal.testing.rules.invariance import first_difference
 from bitnet_hal.testing.workbench import Bench
+from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_opencl import clc
 from bitnet_opencl import device as device_module
+from bitnet_opencl.clc.nvidia_tuning import BATCH_ROWS, NARROW_OUTS
+from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
 EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encoding="utf-8")
-KERNELS = ("matmul_ternary", "matmul_ternary_block", "attention")
+COLLECTIVE = ("multiply_block", "load_pair", "load_few")
+"""Functions in which lanes exchange values."""
+KERNELS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "norm_matmul", "norm_matmul_glu", "attention")
 
 
 def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
@@ -42,6 +48,11 @@ def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mappin
     text = text.replace(
         "KERNEL attention", "#define over_row(v, largest) over_row_of(v, largest, exchanged)\nKERNEL attention"
     )
+    for name in COLLECTIVE:
+        text = text.replace(
+            f"INLINE void {name}(",
+            f"#define {name}(...) {name}_of(exchanged, __VA_ARGS__)\nINLINE void {name}_of(__local uint *exchanged, ",
+        )
     return text.replace('#define UNROLL _Pragma("unroll")', "#define UNROLL")  # hundreds of barriers otherwise
 
 
@@ -51,8 +62,8 @@ def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Ben
         patch.setattr(device_module, "program_source", emulated_source)
         device = OpenCLDevice(EnumeratedDevice(session_device._device, session_device.info))
         device._abilities = [*device._abilities, "-cl-opt-disable"]
-        of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "ptx": True}
-        device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)
+        of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "members": 0, "ptx": True}
+        device.info = replace(device.info, type=DeviceType.GPU, kernels=frozenset(KNOWN["kernels"]), extra=of_gpu)
         bench = open_bench(device)
         yield bench
         bench.close()
@@ -62,11 +73,16 @@ def served(case: Case) -> bool:
     """Return whether tensor cores serve the case and a CPU can emulate it in seconds."""
     launch = case.launch()
     rows, p = int(launch.params["rows"]), launch.params
-    if rows <= 8 or sum(array.size for array in launch.arrays.values()) > 1_000_000:
+    few = 1 if "matmul" in case.kernel else 8
+    if rows <= few or sum(array.size for array in launch.arrays.values()) > 1_000_000:
+        return False
+    if case.kernel == "matmul_dense" and not (launch.constants["DTYPE"] == 1 and p["width"] % 64 == 0):
+        return False
+    if case.kernel == "matmul_dense" and (rows > BATCH_ROWS or (rows <= FEW_ROWS and p["outs"] <= NARROW_OUTS)):
         return False
     if case.kernel == "attention":
         return launch.constants["KV"] == 1 and p["head_dim"] in (64, 128)
-    return rows * p["outs"] * p["width"] < 4_000_000
+    return rows * p["outs"] * p["width"] < 7_000_000
 
 
 @pytest.mark.parametrize(
@@ -74,9 +90,24 @@ def served(case: Case) -> bool:
 )
 def test_tensor_cores(bench: Bench, case: Case) -> None:
     launch = case.launch()
+    bench.launcher.compiled(case.spec, launch.params, launch.constants)  # raises where `prepare` would skip
     prepared = bench.prepare(case.spec, launch)
-    assert prepared.compiled.kernel.tuning.variant == "mma"
+    assert prepared.compiled.kernel.tuning.variant in ("few", "mma")
     prepared.run(bench.device)
     actual = bench.results(case, launch, prepared)
     bench.tidy()
     check_outputs(case, launch, expected(case.spec, launch), actual)
+
+
+TERNARY_BATCHES = [case for kernel in KERNELS[:2] for case in batches_of(kernel)]
+HEADS = [case for case in batches_of("matmul_dense") if case.label == "batch-head"]
+
+
+@pytest.mark.parametrize("case", TERNARY_BATCHES + HEADS, ids=lambda case: case.id)
+def test_rows_of_a_batch_are_invariant(bench: Bench, case: Case) -> None:
+    """A row has the same bits alone and beside others, in launches that share the tuning of eight rows."""
+    bench.launcher.tuned_rows = FEW_ROWS
+    try:
+        assert not first_difference(bench, case, FEW_ROWS)
+    finally:
+        bench.launcher.tuned_rows = 0

@@ -60,6 +60,12 @@ inline vec2 operator+(vec2 a, vec2 b) { return {a[0] + b[0], a[1] + b[1]}; }
 inline i8vec4 unpack8(int v) { return {(signed char)v, (signed char)(v >> 8), (signed char)(v >> 16), (signed char)(v >> 24)}; }
 inline uvec4 operator-(uvec4 a, uint b) { return {a[0] - b, a[1] - b, a[2] - b, a[3] - b}; }
 inline uvec4 operator-(uint a, uvec4 b) { return {a - b[0], a - b[1], a - b[2], a - b[3]}; }
+inline uint max(uint a, uint b) { return a > b ? a : b; }
+inline uint atomicMax(uint &a, uint b) {
+    uint old = __atomic_load_n(&a, __ATOMIC_RELAXED);
+    while (old < b && !__atomic_compare_exchange_n(&a, &old, b, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+    return old;
+}
 inline float max(float a, float b) { return a > b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 inline uint min(uint a, uint b) { return a < b ? a : b; }
@@ -111,6 +117,8 @@ inline uint to_half(float v) {
 inline uint packHalf2x16(vec2 v) { return to_half(v[0]) | to_half(v[1]) << 16; }
 inline float to_float16(float v) { return from_half(to_half(v)); }
 inline vec2 unpackHalf2x16(uint v) { return {from_half(v & 0xffff), from_half(v >> 16)}; }
+
+inline vec2 unpackFloat2x16(uint v) { return unpackHalf2x16(v); }
 
 struct Place { uint x, y, z; };
 static thread_local uint LID;

@@ -35,14 +35,15 @@ BLOCKS = ("b64-t33-n7-k384", "b256-add", "a32-b64-t33-n70-k384", "a32-b128-t70-n
 BLOCKS += ("a128-t33-n70-k384", "a128-b64-prompt-t150-n320-k1536-add1", "a128-spoiled-rows")
 
 
-def as_cpp(source: str, constants: Mapping[str, int]) -> str:
-    """Translate a kernel to C++ that reads each binding from the file of its number and writes `result`."""
+def as_cpp(source: str, constants: Mapping[str, int], count: int) -> str:
+    """Translate a kernel with `count` bindings to C++ that reads each from the file of its number, and writes
+    `result`."""
     included = [(KERNELS / name).read_text() for name in re.findall(r'#include "(?!prelude)(.*)"', source)]
     source = source.replace("} p;", "\n".join(["} p;", *included]))
     for glsl, cpp in TYPES.items():
         source = source.replace(f"coopmat<{glsl}>", cpp)
     bindings = re.findall(r"layout\(std430, binding = (\d+)\) (?:\w+ )?buffer \w+ \{ (\w+) (\w+)\[\]; \};", source)
-    assert {number for number, _, _ in bindings} == set("012345")
+    assert {int(number) for number, _, _ in bindings} == set(range(count))
     members = re.search(r"uniform Params \{(.*?)\} p;", source, re.S)
     assert members
     body = source[members.end() :]
@@ -76,6 +77,11 @@ def as_cpp(source: str, constants: Mapping[str, int]) -> str:
     return "\n".join(lines)
 
 
+DENSE = ("f16-t2-n31-k256", "f16-t16-n130-k320", "head-t6", "head-t33", "f16-t33-n5-k256")
+BATCH_TILES = ({"GROUP": 128, "TILE_N": 32, "TILE_T": 16}, {"GROUP": 64, "TILE_N": 16, "TILE_T": 32})
+"""Of the kernels for a batch's rows, by turns."""
+
+
 def chosen() -> list[tuple[Case, dict[str, int]]]:
     """Return (case, tuning) pairs to run."""
     found: list[tuple[Case, dict[str, int]]] = []
@@ -86,9 +92,14 @@ def chosen() -> list[tuple[Case, dict[str, int]]]:
             tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
             tile = {"GROUP": 128, "TILE_N": tile_n, "TILE_T": 64 // tile_n}
             found.append((case, {**tile, "DIM": int(params["head_dim"])}))
+    for case in cases_of("matmul_dense"):
+        if case.label in DENSE:
+            rows = case.launch().params["rows"]
+            found.append((case, {"GROUP": 64, "TILE_N": 64, "TILE_T": 16 if rows <= 16 else 32}))
     for case in (*cases_of("matmul_ternary"), *cases_of("matmul_ternary_block")):
         if case.label in (TERNARY if case.kernel == "matmul_ternary" else BLOCKS):
             found.append((case, {"GROUP": 128, "TILE_N": 64, "TILE_T": 64, "WAVE_T": 32}))
+            found.append((case, BATCH_TILES[len(found) // 2 % 2]))
     return found
 
 
@@ -110,9 +121,11 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.mark.parametrize(("case", "tuning"), chosen(), ids=lambda value: value.id if isinstance(value, Case) else "")
 def test_matrix_kernels(case: Case, tuning: dict[str, int], compiler: list[str], tmp_path: Path) -> None:
     launch = case.launch()
-    variant = "fused" if launch.constants.get("ABLOCK") == 128 else "coop"
+    tiles = "fused" if launch.constants.get("ABLOCK") == 128 else "coop"
+    variant = "batch" if tuning in BATCH_TILES or case.kernel == "matmul_dense" else tiles
     source = (KERNELS / f"{case.kernel}_{variant}.comp").read_text()
-    (tmp_path / "kernel.cpp").write_text(as_cpp(source, {"ADD": 0, **launch.constants, **tuning}))
+    constants = {"ADD": 0, **launch.constants, **tuning}
+    (tmp_path / "kernel.cpp").write_text(as_cpp(source, constants, len(case.spec.bindings)))
     command = [*compiler, "-o", "kernel", "kernel.cpp", "-lpthread"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr[:3000]

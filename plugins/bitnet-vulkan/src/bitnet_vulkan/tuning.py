@@ -20,6 +20,10 @@ MAX_FEW_WIDTH = 8192
 """Columns up to which a lane holds its part of a dense row, or of a row with scales, in registers."""
 NORM_WIDE = 16384
 """Columns above which a norm takes the second size of `norm_group` (families.toml)."""
+BATCH_ROWS = 64
+"""Rows up to which products and attention are those of a batch, not of a prompt."""
+MOST_ATTENTION_GROUPS = 512
+"""Workgroups that attention of a batch's rows is split into, if no row is in more than MAX_SPLITS of them."""
 NARROW_OUTS = 256
 """Rows of a dense matrix (the gates of delta nets) up to which each gets a workgroup, if there are few activation
 rows."""
@@ -50,6 +54,8 @@ class MatrixTile(NamedTuple):
 SMALL_TILE = MatrixTile(64, 64, 32)
 MEDIUM_TILE = MatrixTile(128, 64, 32)
 LARGE_TILE = MatrixTile(128, 128, 64)
+MATRIX_WAVE = 32
+"""Invocations of a subgroup on cooperative matrices."""
 MATRIX_GROUP = 128
 """Invocations of a workgroup on cooperative matrices: four subgroups of 32."""
 
@@ -102,6 +108,8 @@ def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str
 
 def _ternary(query: TuningQuery, family: Family) -> Tuning | None:
     rows = query["rows"]
+    if 1 < rows <= BATCH_ROWS and family["matrix"]:
+        return _batch_product(query)
     if rows > FEW_ROWS:
         return _matrix_product(query) if family["matrix"] else None
     if not family["subgroups"]:
@@ -110,6 +118,16 @@ def _ternary(query: TuningQuery, family: Family) -> Tuning | None:
     max_rows = 2 if family["software"] else FEW_ROWS
     tile_t = min(query.padded_rows, max_rows)
     return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
+
+
+def _batch_product(query: TuningQuery) -> Tuning:
+    """Return the tuning of a ternary product of a batch's rows on cooperative matrices: narrow tiles with many
+    subgroups along the columns, as there are few rows to have work for all multiprocessors."""
+    tile_t = 16 if query["rows"] <= 16 else 32
+    wide = query["outs"] >= 8192
+    waves = 4 if wide or tile_t == 32 else 8
+    tile_n = 32 if wide else 16
+    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", {"GROUP": MATRIX_WAVE * waves})
 
 
 def _matrix_product(query: TuningQuery) -> Tuning:
@@ -145,6 +163,8 @@ def _dense(query: TuningQuery, family: Family) -> Tuning | None:
     if query["outs"] <= NARROW_OUTS and rows <= FEW_ROWS and not family["software"]:
         return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, private={"GROUP": 256})
     halves = query["DTYPE"] == 1
+    if family["half-matrix"] and halves and width % 64 == 0 and 1 < rows <= BATCH_ROWS:
+        return Tuning({"TILE_N": 256, "TILE_T": 16 if rows <= 16 else 32}, "batch", {"GROUP": 256})
     fits = width % 8 == 0 and width <= MAX_FEW_WIDTH
     if not wave or not halves or not fits or family["software"]:
         return None
@@ -155,7 +175,8 @@ def _dense(query: TuningQuery, family: Family) -> Tuning | None:
 
 
 def _attention(query: TuningQuery, family: Family) -> Tuning | None:
-    if query["rows"] > FEW_ROWS:
+    decodes = query.spec.name == "rope_attention" and query["rows"] <= BATCH_ROWS
+    if query["rows"] > FEW_ROWS and not decodes:
         return _prompt_attention(query, family)
     dim = query["head_dim"]
     wave = family["subgroups"]
@@ -165,6 +186,9 @@ def _attention(query: TuningQuery, family: Family) -> Tuning | None:
     octets = dim // 8  # a lane loads 8 elements of a key or value at once
     lanes = next(n for n in (32, 16, 8, 4, 2, 1) if n <= wave and octets % n == 0)
     splits = min(MAX_SPLITS, query["max_blocks"])
+    if decodes and query["rows"] > 1:
+        workgroups = query.padded_rows * query["n_kv_heads"]
+        splits = min(splits, max(2, ceil_div(MOST_ATTENTION_GROUPS, workgroups)))
     rows = max(FEW_ROWS, query.padded_rows)
     private = {
         "GROUP": heads * wave,

@@ -52,7 +52,7 @@ def cases() -> Iterator[Case]:
         yield Case(name, f"f16-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
     for dtype, t in ((0, 1), (1, 1), (2, 1), (1, 5), (1, 40)):
         yield Case(name, f"gates-{DENSE_TYPES[dtype]}-t{t}", _build, (t, 96, 1028, dtype))
-    for t, k in ((1, 1032), (5, 520)):
+    for t, k in ((1, 1032), (5, 520), (6, 1088), (33, 576)):
         yield Case(name, f"head-t{t}", _build, (t, 301, k, 1))
     yield Case(name, "wide", _build, (1, 32, 8640, 1))
     yield Case(name, "prompt", _build, (512, 9, 64, 1))
@@ -66,4 +66,5 @@ def batches() -> Iterator[Case]:
     """Yield rows of dense products for the rule of batch invariance."""
     for dtype, label in enumerate(DENSE_TYPES):
         yield Case("matmul_dense", f"batch-{label}", _build, (BATCH_ROWS, 70, 512, dtype))
+    yield Case("matmul_dense", "batch-head", _build, (BATCH_ROWS, 301, 576, 1))
     yield Case("matmul_dense", "batch-odd", _build, (BATCH_ROWS, 70, 127, 1))

@@ -17,12 +17,18 @@ MAX_GROUP_HEADS = 4
 """Most query heads per work-group; they share one key/value head."""
 MAX_SPLITS = 32
 """Most work-groups that share the positions of one row's attention."""
-FUSED_ROWS = 2
-"""Rows up to which a norm repeated in every work-group costs less than a launch for it."""
 NARROW_OUTS = 256
 """Rows of a dense matrix up to which each gets a work-group, if there are few activation rows."""
 LONG_ROW = 1024
 """Columns from which on a product has its width built in, so that the compiler unrolls its loop."""
+BATCH_ROWS = 64
+"""Rows up to which products are those of a batch, not of a prompt."""
+MOST_PAIRS = 3
+"""Pairs of blocks of 128 columns up to which a warp has its weights in registers."""
+MOST_TILES = 4
+"""Tiles of 16 matrix rows for which a warp has sums in registers."""
+MOST_TILE_PAIRS = 5
+"""Pairs of blocks of 16 matrix rows that a warp of a product with norms has in registers."""
 LOCAL_BYTES = 49152
 """Bytes of local memory per work-group."""
 MEETING_BYTES = 2048
@@ -47,8 +53,8 @@ def _argmax(query: TuningQuery) -> Tuning:
 
 
 def _ternary(query: TuningQuery) -> Tuning:
-    if query["rows"] > FEW_ROWS and query.of_device("ptx"):
-        return _tensor_core_product(query)
+    if query["rows"] > 1 and query.of_device("ptx"):
+        return _product_of_few(query) if query["rows"] <= BATCH_ROWS else _tensor_core_product(query)
     width = query["width"]
     blocks = "BLOCK" in query
     lanes, depth = (16, 3) if blocks or query["outs"] > 8192 else (32, 4)
@@ -60,6 +66,17 @@ def _ternary(query: TuningQuery) -> Tuning:
             private["WIDTH"] = width
     tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.padded_rows, FEW_ROWS), "SPLITS": 1}
     return Tuning(tile, private=private)
+
+
+def _product_of_few(query: TuningQuery) -> Tuning:
+    """Return the tuning of a ternary product of a batch's rows: 8, 16 or 32 of them per work-group, whose warps share
+    the columns and have all their weights in flight."""
+    tile_t = min(32, max(8, query.padded_rows))
+    pairs = ceil_div(query["width"], 256)
+    most_warps = 16 if tile_t == 8 else 8  # of whose sums local memory, and of whose registers the compiler, has room
+    each = min(MOST_PAIRS, ceil_div(pairs, most_warps))
+    warps = min(most_warps, ceil_div(pairs, each))
+    return Tuning({"TILE_N": 32, "TILE_T": tile_t, "SPLITS": 1}, "few", {"GROUP": WARP * warps, "PAIRS": each})
 
 
 def _tensor_core_product(query: TuningQuery) -> Tuning:
@@ -74,6 +91,10 @@ def _dense(query: TuningQuery) -> Tuning:
     width = query["width"]
     if query["outs"] <= NARROW_OUTS and query["rows"] <= FEW_ROWS:
         return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, "narrow", {"GROUP": 256})
+    halves = query["DTYPE"] == 1
+    if query.of_device("ptx") and halves and width % 64 == 0 and 1 < query["rows"] <= BATCH_ROWS:
+        tile_t = min(32, max(8, query.padded_rows))
+        return Tuning({"TILE_N": 256, "TILE_T": tile_t}, "mma", {"GROUP": 256, "CHUNK": 8192 // tile_t})
     private = {"GROUP": 128, "LANES": WARP, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
     if width >= LONG_ROW:
         private["WIDTH"] = width
@@ -135,8 +156,8 @@ def _norm_matmul(query: TuningQuery) -> Tuning:
     """Return the tuning of a product with its norm: enough work-groups for all compute units, but few more, because
     each repeats the norm."""
     width = query["width"]
-    if query["rows"] > FUSED_ROWS:
-        raise query.unsupported(f"it is not served for {query['rows']} rows")
+    if query["rows"] > 1:
+        return _norm_matmul_of_few(query)
     group = 256
     lanes = 16 if width <= 4096 else 32
     row_bytes = width * 3 / 2 if query["BLOCK"] else width  # int8 codes, and scales
@@ -146,6 +167,46 @@ def _norm_matmul(query: TuningQuery) -> Tuning:
     matrix_rows_per_lane = 2 if two_rows else 1
     tile = {"TILE_N": group // lanes * matrix_rows_per_lane, "TILE_T": 1}
     return Tuning(tile, private={"GROUP": group, "LANES": lanes, "COLUMNS": query["columns"], "WIDTH": width})
+
+
+def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
+    """Return the tuning of a product of two to eight rows with their norms, on tensor cores: about one work-group for
+    each compute unit, whose warps are `SPLIT_N` parts of its matrix rows by parts of the columns."""
+    if query["rows"] > FEW_ROWS:
+        raise query.unsupported(f"it is not served for {query['rows']} rows")
+    width = query["width"]
+    pairs = ceil_div(width, 256)
+    warps = 20 if pairs % 5 == 0 else 16
+    row_warps = 4 if width <= 4096 else warps // 2
+    quads = ceil_div(width // 4, row_warps * WARP)
+    outs_per_tile = 8 if query.spec.name == "norm_matmul_glu" else 16
+    wanted = ceil_div(query["outs"], outs_per_tile * query.of_device("compute_units"))
+    splits = [(n, tiles) for n in (1, 2, 4) if warps % n == 0 for tiles in range(1, MOST_TILES + 1)]
+
+    def excess(split: tuple[int, int]) -> tuple[int, int, int]:
+        made = split[0] * split[1]
+        return max(0, wanted - made), made, split[1]
+
+    split_n, tiles = min(splits, key=excess)
+    room = query.padded_rows
+    code_bytes = room * (width + 32)
+    part_bytes = FLOAT * room * warps * tiles * 16
+    scale_bytes = 2 * FLOAT * room * (width // 32 if query["ABLOCK"] else 1)
+    if max(code_bytes, part_bytes) + scale_bytes + 5 * FLOAT * warps > LOCAL_BYTES:
+        raise query.unsupported(f"it is not served for {query['rows']} rows of {width} columns")
+    share = ceil_div(pairs, warps // split_n)
+    private = {
+        "GROUP": WARP * warps,
+        "SPLIT_N": split_n,
+        "TILES": tiles,
+        "PAIRS": min(share, max(1, MOST_TILE_PAIRS // tiles)),
+        "QUADS": quads,
+        "ROW_WARPS": row_warps,
+        "ROOM": room,
+        "COLUMNS": query["columns"],
+        "WIDTH": width,
+    }
+    return Tuning({"TILE_N": outs_per_tile * split_n * tiles, "TILE_T": FEW_ROWS}, "few", private)
 
 
 def _layer(query: TuningQuery) -> Tuning:
