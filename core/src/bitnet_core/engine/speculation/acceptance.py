@@ -10,7 +10,7 @@ MAX_DRAFT = 7
 FIRST_DRAFT = 2
 """Number of draft tokens before one of the request's has been accepted."""
 
-_KEPT = 0.8
+_KEPT = 0.95
 """Weight of earlier verifications against the next one."""
 
 _PRIOR_WEIGHT = 2
@@ -36,8 +36,11 @@ class Acceptance:
         self._next = 0  # length of the request's tokens at which a draft is tried
 
     def probability(self, prior: float) -> float:
-        """Return the estimated probability that a draft token is right if those before it are."""
-        return (self._right + _PRIOR_WEIGHT * prior) / (self._tried + _PRIOR_WEIGHT)
+        """Return a probability that a draft token is right if those before it are: one standard error above the
+        estimate, because too few draft tokens would never correct an estimate that is too low."""
+        tried = self._tried + _PRIOR_WEIGHT
+        mean = (self._right + _PRIOR_WEIGHT * prior) / tried
+        return min(1.0, mean + math.sqrt(mean * (1 - mean) / tried))
 
     def wait(self, tokens: int) -> float:
         """Return the number of tokens until the next try, of a request of `tokens` tokens; inf if there is none."""

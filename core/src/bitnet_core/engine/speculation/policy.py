@@ -28,7 +28,7 @@ _PLAIN_RUN = 16
 """Number of consecutive steps without draft tokens that are measured together: the device runs some of them without the
 host, more the longer the run."""
 
-_PLAIN_EVERY = 256
+_PLAIN_EVERY = 1024
 """Number of steps with draft tokens after which such a run is measured again: costs change as texts grow."""
 
 _SLOW_SECONDS = 0.005
@@ -92,6 +92,10 @@ class DraftPolicy:
         for size, mean in self._verifying.measured.items():
             if size > count:
                 costs[size] = mean
+        largest = max(costs)
+        if count < largest < count + spare:  # not tried yet, so rather more than the largest
+            slope = max(0.0, costs[largest] - alone) / (largest - count)
+            costs[count + spare] = costs[largest] + (count + spare - largest) * slope / 2
         drafting = self._drafting.measured or {1: 0.0}
         gains = self._gains(due, most)[:spare]
         tokens, speed, best = float(count), count / alone, 0
