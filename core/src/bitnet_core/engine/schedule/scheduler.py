@@ -33,7 +33,7 @@ _SHARED_ROWS = 1024
 """Rows that a step which also decodes may have on any device: decoding requests wait for the whole step."""
 
 _SHARED_SECONDS = 0.04
-"""Seconds that such a step may take, by the speed so far, if it has more rows."""
+"""Seconds that such a step may take, by the speed of the last large step, if it has more rows."""
 
 _SCORED_ROWS = 64
 """Rows of one request per step if all their logits are needed: these must fit in host memory beside the model."""
@@ -62,6 +62,7 @@ class Scheduler:
         self.seconds = self._results.seconds
         self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
+        self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
         self._aborted: deque[Request] = deque()
 
@@ -195,17 +196,23 @@ class Scheduler:
             taken.append((request, count, rows))
             used += count
         ordered, logits_requests = order_rows(list(numbers))
+        began = time.perf_counter()
         steps = self._runner.prompt_step(scheduled, [numbers[row] for row in ordered], logits_requests, self.chunk)
         for row, top_logits in zip(ordered, steps, strict=True):
             row.apply(top_logits)
+        if ordered:  # without logits to read, the step still runs
+            self._keep_speed(used, time.perf_counter() - began)
         return [self._results.process_rows(request, count, rows) for request, count, rows in taken]
+
+    def _keep_speed(self, rows: int, seconds: float) -> None:
+        """Keep the speed of a step, if it is large: the average since the start would include compilation."""
+        if rows >= _SHARED_ROWS:
+            self._rows_per_second = rows / seconds
 
     def _shared_rows(self) -> int:
         """Return the largest number of rows of a step that also decodes: a power of two, as steps of the same size are
         queued faster."""
-        computed = self.counts["prompt_tokens"] - self.counts["prefix_hits"]
-        seconds = self.seconds["prefill"]
-        rows = int(_SHARED_SECONDS * computed / seconds) if seconds else 0
+        rows = int(_SHARED_SECONDS * self._rows_per_second)
         return max(_SHARED_ROWS, 1 << rows.bit_length() >> 1)
 
     def _sampled(self) -> list[RequestOutput]:
