@@ -290,3 +290,16 @@ def test_texts_that_go_on_wait_for_shorter_prompt_steps(
         computed.append(second.computed)
     assert computed == [15, 30, 40]
     run_all(engine)
+
+
+def test_prompts_that_came_together_do_not_wait_for_the_second_token_of_the_first(
+    make_engine: Make, run_all: Run, tiny: Any
+) -> None:
+    engine = make_engine("silu", prefill_chunk=40)
+    requests = [engine.add_request(tiny.PROMPT[i : i + 20], max_tokens=8) for i in range(6)]
+    made = []
+    while not all(request.generated_tokens for request in requests):
+        engine.step()
+        made.append([request.generated_tokens for request in requests])
+    assert made == [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [2, 2, 1, 1, 1, 0], [3, 3, 2, 2, 2, 1]]
+    run_all(engine)

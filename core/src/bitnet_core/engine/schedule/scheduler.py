@@ -63,6 +63,7 @@ class Scheduler:
         self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
+        self._begun: list[Request] = []  # those that got their first token in the last step with prompts
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
         self._aborted: deque[Request] = deque()
 
@@ -183,9 +184,10 @@ class Scheduler:
         numbers: dict[SampleRow, int] = {}
         taken: list[tuple[Request, int, list[SampleRow]]] = []
         used = 0
-        decoding = sum(request.pending == 1 for request in self.running)
+        requests = self._due()
+        decoding = sum(request.pending == 1 for request in requests)
         chunk = min(self.chunk, max(self._shared_rows(), decoding)) if decoding else self.chunk
-        for request in sorted(self.running, key=lambda s: s.pending > 1):
+        for request in sorted(requests, key=lambda s: s.pending > 1):
             count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)
             start = request.computed
             if self.recurrent:
@@ -202,7 +204,19 @@ class Scheduler:
             row.apply(top_logits)
         if ordered:  # without logits to read, the step still runs
             self._keep_speed(used, time.perf_counter() - began)
-        return [self._results.process_rows(request, count, rows) for request, count, rows in taken]
+        done = [self._results.process_rows(request, count, rows) for request, count, rows in taken]
+        self._begun = [request for request, _, rows in taken if rows and request.generated_tokens == 1]
+        return done
+
+    def _due(self) -> list[Request]:
+        """Return the requests of a step with prompts: all, but those that got their first token in the last step wait
+        for one more step if they and the prompts are more rows than a step has. So prompts that came together end
+        sooner."""
+        begun = [request for request in self._begun if request.generated_tokens == 1]
+        prompt_rows = sum(request.pending for request in self.running if request.pending > 1)
+        if prompt_rows + len(begun) <= self.chunk:
+            return self.running
+        return [request for request in self.running if request not in begun]
 
     def _keep_speed(self, rows: int, seconds: float) -> None:
         """Keep the speed of a step, if it is large: the average since the start would include compilation."""
