@@ -45,6 +45,8 @@ for path in sorted(KERNELS.glob("*.spv")):
     module = device.create("ShaderModule", {"codeSize": len(code), "pCode": ffi.from_buffer("uint32_t[]", code)})
     lanes = 64 if path.name.startswith("matmul_dense_few") else 16  # as tuning.py has them
     given = {0: 256, 16: 64, 10: 2560, 11: lanes, 13: 128}  # GROUP, WAVE, WIDTH, LANES, DIM
+    if path.name.startswith("gated_delta_rule_chunk"):
+        given |= {1: 32, 27: 16}  # TILE_N, EACH, as gpu.toml has them
     entries = [{"constantID": c, "offset": 4 * i} for i, c in enumerate(given)]
     values = ffi.new("uint32_t[]", list(given.values()))
     special = make("VkSpecializationInfo", pMapEntries=entries, dataSize=4 * len(given), pData=values)
