@@ -39,7 +39,7 @@ def test_a_message_may_begin_with_a_slash(line: str) -> None:
 
 
 def test_a_path_of_this_machine_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "exists", lambda path: str(path) in ("/srv", "/help"))
+    monkeypatch.setattr("os.path.exists", ("/srv", "/help").__contains__)
     assert entries("/srv holds files", "/help") == [Entry("/srv holds files"), Entry("", "/help")]
     assert "/help lists" in entries("/home")[0].complaint
 
@@ -80,7 +80,7 @@ def test_commands_and_what_is_none() -> None:
         Entry("", "/exit"),
         Entry("", "/help"),
     ]
-    near, far, behind = (entry.complaint for entry in entries("/hepl me", "/xyzzy", "/exit strategy"))
+    near, far, behind = (entry.complaint for entry in entries("/hepl me", f"/{'x' * 5000}", "/exit strategy"))
     assert "the closest is /help" in near
     assert "/help lists" in far
     assert "Nothing follows /exit" in behind

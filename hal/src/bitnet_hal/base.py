@@ -213,9 +213,9 @@ class BaseDevice(Ownership[B, K], ABC):
     def upload(self, dst: View, src: memoryview) -> None:
         """See Device."""
         try:
-            buffer = self._transferred("upload", dst)
-            if src.nbytes != dst.nbytes or dst.offset % 4:
-                check_transfer("upload", src.nbytes, dst.nbytes, dst.offset)
+            self._begin("upload")
+            check_transfer("upload", src.nbytes, dst.nbytes, dst.offset)
+            buffer = self._own(dst.buffer)
             if src.nbytes:
                 self._upload(buffer, dst.offset, src.cast("B"))
         except BaseException as error:  # noqa: BLE001 - _fail raises it again
@@ -224,9 +224,9 @@ class BaseDevice(Ownership[B, K], ABC):
     def download(self, src: View, dst: memoryview) -> None:
         """See Device."""
         try:
-            buffer = self._transferred("download", src)
-            if src.nbytes != dst.nbytes or src.offset % 4:
-                check_transfer("download", src.nbytes, dst.nbytes, src.offset)
+            self._begin("download")
+            check_transfer("download", src.nbytes, dst.nbytes, src.offset)
+            buffer = self._own(src.buffer)
             if dst.readonly:
                 raise ValueError("download into read-only memory")
             if src.nbytes:
@@ -234,13 +234,6 @@ class BaseDevice(Ownership[B, K], ABC):
                 self._work.finish(self._work.queued)
         except BaseException as error:  # noqa: BLE001 - _fail raises it again
             self._fail(error, "download")
-
-    def _transferred(self, operation: str, view: View) -> B:
-        """Return the buffer of a view, as `_begin` and `_own`: a step waits for every call."""
-        if self._closed or self._lost or current_thread() is not self._thread:
-            self._begin(operation)
-        own = self._buffers.get(id(view.buffer))
-        return self._own(view.buffer) if own is None else own
 
     def copy(self, src: View, dst: View) -> None:
         """See Device."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 
 from bitnet_hal.text_files import BOM
 
@@ -63,7 +63,8 @@ def _entry(line: str, ask: Callable[[bool], str | None]) -> Entry:
     first, *more = line.split(maxsplit=1)
     rest = more[0].strip() if more else ""
     name = ALIASES.get(first.lower(), first.lower())
-    if line[0].isspace() or not _COMMAND.fullmatch(first) or (name not in _NAMES and Path(first).exists()):
+    is_path = name not in _NAMES and os.path.exists(first)  # that of Path raises an error if the line is too long
+    if line[0].isspace() or not _COMMAND.fullmatch(first) or is_path:
         return Entry(line.strip())
     if name not in _NAMES:
         near = get_close_matches(name, _NAMES, 1, _ALIKE)

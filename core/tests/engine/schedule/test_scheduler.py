@@ -275,6 +275,20 @@ def test_a_step_that_also_decodes_has_as_many_rows_as_the_device_computes_in_its
     assert own._shared_rows() == rows
 
 
+def test_a_step_that_begins_behind_another_tells_no_speed(
+    make_engine: Make, run_all: Run, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read after the first part of a prompt, so that the time of the second is that of both."""
+    monkeypatch.setattr(scheduler, "_SHARED_ROWS", 16)
+    engine = make_engine("silu", prefill_chunk=32)
+    engine.add_request(tiny.PROMPT[:60], max_tokens=1)
+    run_all(engine)
+    assert engine.scheduler._rows_per_second == 0
+    engine.add_request(tiny.PROMPT[60:90], max_tokens=1)
+    run_all(engine)
+    assert engine.scheduler._rows_per_second > 0
+
+
 def test_texts_that_go_on_wait_for_shorter_prompt_steps(
     make_engine: Make, run_all: Run, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ class Scheduler:
         self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
+        self._idle = True  # the device has ended the last step with prompts, as its logits were read
         self._begun: list[Request] = []  # those that got their first token in the last step with prompts
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
         self._aborted: deque[Request] = deque()
@@ -202,8 +203,9 @@ class Scheduler:
         steps = self._runner.prompt_step(scheduled, [numbers[row] for row in ordered], logits_requests, self.chunk)
         for row, top_logits in zip(ordered, steps, strict=True):
             row.apply(top_logits)
-        if ordered:  # without logits to read, the step still runs
+        if ordered and self._idle:
             self._keep_speed(used, time.perf_counter() - began)
+        self._idle = bool(ordered)
         done = [self._results.process_rows(request, count, rows) for request, count, rows in taken]
         self._begun = [request for request, _, rows in taken if rows and request.generated_tokens == 1]
         return done
