@@ -28,9 +28,13 @@ from bitnet_hal.launcher import Launch
 SHAPES = {
     "2b4t": (0, ((3840, 2560), (2560, 2560), (13824, 2560), (2560, 6912))),
     "bonsai-8b": (128, ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288))),
+    "bonsai-27b": (128, ((10240, 5120), (5120, 6144), (34816, 5120), (5120, 17408), (6144, 5120))),
 }
 """Columns of a weight scale (0: the row); rows and columns of a layer's matrices, of which every second adds to y."""
-BLOCK_TILES = {32: [mma_tile(64, 64, (2, 2), 4, 3)], 128: [BLOCK_STREAM, *WIDE.values()]}
+BLOCK_TILES = {
+    32: [mma_tile(64, 64, (2, 2), 4, 3), *BLOCK_STREAM.values()],
+    128: [*BLOCK_STREAM.values(), *WIDE.values()],
+}
 """By columns of an activation scale."""
 ROW_TILES = [
     mma_tile(128, 128, (4, 2), 4),

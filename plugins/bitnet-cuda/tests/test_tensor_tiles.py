@@ -15,7 +15,7 @@ def chosen(kernel: str, rows: int, outs: int, block: int, ablock: int) -> Tuning
     return select_tuning(kernel, {"BLOCK": block, "ABLOCK": ablock}, params, wgmma=True)
 
 
-@pytest.mark.parametrize("tile", [*STREAM.values(), *WIDE.values(), BLOCK_STREAM])
+@pytest.mark.parametrize("tile", [*STREAM.values(), *WIDE.values(), *BLOCK_STREAM.values()])
 def test_stages_fit_a_block(tile: Tuning) -> None:
     assert tile.private["SHARED"] <= MOST_SHARED
 
@@ -29,9 +29,16 @@ def test_the_tiles_soonest_done_are_taken(rows: int, outs: int, tile: int) -> No
 
 @pytest.mark.parametrize(("block", "ablock"), [(128, 32), (64, 128), (128, 0)])
 def test_finer_scales_have_their_own_kernel(block: int, ablock: int) -> None:
-    assert chosen("matmul_ternary_block", 512, 4096, block, ablock) is BLOCK_STREAM
+    assert chosen("matmul_ternary_block", 512, 4096, block, ablock) is BLOCK_STREAM[128, 128]
     with pytest.raises(UnsupportedError, match="no tile for 512 rows"):
         chosen("matmul_ternary_glu", 512, 4096, block, ablock)
+
+
+@pytest.mark.parametrize(
+    ("rows", "outs", "tile"), [(512, 5120, 96), (512, 34816, 128), (512, 6144, 96), (2048, 4096, 128)]
+)
+def test_tiles_of_96_weight_rows_where_they_fill_the_gpu(rows: int, outs: int, tile: int) -> None:
+    assert chosen("matmul_ternary_block", rows, outs, 128, 32) is BLOCK_STREAM[tile, 128]
 
 
 def test_gate_and_up_are_joined_for_prompts_alone() -> None:

@@ -126,10 +126,11 @@ def _block_group_maps(launch: StreamLaunch) -> list[Any]:
 
 
 def _block_stream_maps(launch: StreamLaunch, tokens: Any) -> list[Any]:
-    """Return the maps for matmul_ternary_block_stream.cu: boxes of 128 weight rows by 512 columns."""
+    """Return the maps for matmul_ternary_block_stream.cu: boxes of WEIGHT_ROWS rows by 512 columns."""
     _, outs, width = _sizes(launch)
     row_bytes = width // 4
-    weights = _tensor_map(_address(launch, 0), (row_bytes, outs), (row_bytes,), (BOX_BYTES, 128), SWIZZLE_128)
+    box = (BOX_BYTES, launch.kernel.tuning.private["WEIGHT_ROWS"])
+    weights = _tensor_map(_address(launch, 0), (row_bytes, outs), (row_bytes,), box, SWIZZLE_128)
     return [weights, tokens, _scale_map(launch)]
 
 

@@ -9,7 +9,7 @@ from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_cuda import batch_tiles
-from bitnet_cuda.kernels.portable.tiles import F16, quantize, tuned
+from bitnet_cuda.kernels.portable.tiles import F16, INT8, quantize, tuned
 from bitnet_cuda.limits import BATCH_ROWS, FULL_GPU, LONG_ROWS, MULTIPROCESSORS, PERSISTENT, attention_dims
 
 DENSE_ROWS = 5
@@ -48,8 +48,10 @@ def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: boo
         whole_words = int(params["width"]) % 16 == 0
         return approx_tile(int(params["rows"]), int(params["outs"])) if wgmma and several and whole_words else None
     if name == "attention":
-        supported = constants["KV"] == F16 and params["head_dim"] in attention_dims(wgmma=wgmma)
-        return attention_tile(params, wgmma=wgmma) if supported and int(params["rows"]) > BATCH_ROWS else None
+        supported = constants["KV"] in (F16, INT8) and params["head_dim"] in attention_dims(wgmma=wgmma)
+        if not supported or int(params["rows"]) <= BATCH_ROWS:
+            return None
+        return attention_tile(params, wgmma=wgmma and constants["KV"] == F16, kv=constants["KV"])
     return None
 
 
@@ -79,7 +81,7 @@ def ternary_block(constants: Constants, params: Params, *, wgmma: bool) -> Tunin
     if rows <= FEW_ROWS:
         return None
     if wgmma and rows > BATCH_ROWS and copies_fit(params):
-        return soonest(WIDE, params) if has_wide_scales(constants) else BLOCK_STREAM
+        return soonest(WIDE if has_wide_scales(constants) else BLOCK_STREAM, params)
     if rows <= 32:
         return mma_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, resident=4)
     return mma_tile(64, 64, (2, 2), 4, resident=3)
@@ -170,8 +172,28 @@ def stream_tile(m_tiles: int, stages: int, span_t: int = 128, warpgroups: int = 
     )
 
 
-BLOCK_STREAM = tuned(3 * 128, PERSISTENT, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + COPY_ALIGNMENT)
-"""The tuning of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows."""
+def block_stream_tile(weight_rows: int, stages: int) -> Tuning:
+    """Return the tuning of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 96 or 128 weight rows.
+
+    A stage has activations and weights as f16 with the scales of both, a line the codes of four column blocks and the
+    scales of the activations.
+    """
+    span_t = 128
+    stage_bytes = 128 * span_t + 256 * weight_rows + 16 * span_t + 1024
+    line_bytes = 128 * weight_rows + 64 * span_t
+    return tuned(
+        3 * 128,
+        PERSISTENT,
+        "stream",
+        WEIGHT_ROWS=weight_rows,
+        SPAN_T=span_t,
+        STAGES=stages,
+        SHARED=stages * stage_bytes + 2 * line_bytes + COPY_ALIGNMENT,
+    )
+
+
+BLOCK_STREAM = {(128, 128): block_stream_tile(128, 3), (96, 128): block_stream_tile(96, 4)}
+"""The tunings of matmul_ternary_block_stream.cu by (weight rows, tokens) of a tile."""
 STREAM = {
     (256, 128): stream_tile(2, 9, 128),
     (256, 96): stream_tile(2, 11, 96),
@@ -203,8 +225,8 @@ def soonest(tiles: Mapping[tuple[int, int], Tuning], params: Params) -> Tuning:
     return tiles[min(tiles, key=time)]
 
 
-def attention_tile(params: Params, *, wgmma: bool) -> Tuning:
-    """Return the tuning of attention_wgmma.cu, or of attention_mma.cu.
+def attention_tile(params: Params, *, wgmma: bool, kv: int) -> Tuning:
+    """Return the tuning of attention_wgmma.cu, which reads f16 caches alone, or of attention_mma.cu.
 
     PAIRED: the two warpgroups of a block share positions, if blocks with rows for each would not fill the GPU.
     """
@@ -215,7 +237,10 @@ def attention_tile(params: Params, *, wgmma: bool) -> Tuning:
     tile = {"TILE_N": heads, "SPLITS": 1}
     if not wgmma or head_dim != 128:
         query_bytes = 256 * head_dim if head_dim > 128 else 0  # shorter queries stay in registers
-        shared = 8 * KV_BLOCK * head_dim + query_bytes
+        tile_bytes = 4 * KV_BLOCK * head_dim  # keys and values as f16
+        # of f16 caches another tile is on its way; of int8 caches two blocks of codes, and the scales of one
+        beside = tile_bytes if kv == F16 else 4 * KV_BLOCK * (4 + head_dim) + 8 * KV_BLOCK
+        shared = tile_bytes + beside + query_bytes
         return tuned(128, {**tile, "TILE_T": 64 // heads}, "mma", HEAD_DIM=head_dim, SHARED=shared)
     blocks = ceil_div(int(params["rows"]), 128 // heads) * (n_heads // heads)
     paired = blocks < MULTIPROCESSORS

@@ -31,6 +31,8 @@ from emulator import build
 
 TILED = ("a128-b128-prompt", "a128-b256-prompt")
 """The cases with enough rows for a tile of prompts."""
+FINE = ("a32-b128-prompt", "a32-b64-prompt", "a0-b128-prompt", "a128-b64-prompt")
+"""Those with scales of 32 columns, or of 64 columns or whole rows beside coarser ones."""
 
 build.use()  # in this process alone: ../test_emulated.py starts it
 
@@ -59,6 +61,13 @@ class TestConformance(BackendConformance):
         """Run each tile, even those that the plugin does not choose for so few rows."""
         monkeypatch.setattr(tensor_tiles, "WIDE", {size: tensor_tiles.WIDE[size]})
         run(bench, "matmul_ternary_block", *TILED)
+
+    @pytest.mark.parametrize("size", tensor_tiles.BLOCK_STREAM)
+    def test_tiles_for_activation_scales_of_32_columns(
+        self, bench: Bench, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tensor_tiles, "BLOCK_STREAM", {size: tensor_tiles.BLOCK_STREAM[size]})
+        run(bench, "matmul_ternary_block", *FINE)
 
     @pytest.mark.parametrize("size", tensor_tiles.STREAM)
     def test_tiles_that_one_block_takes_in_turns(

@@ -115,11 +115,12 @@ def cases() -> Iterator[Case]:
     batches["mixed"] = Batch([(0, 130), *prompt(7, 60, 1), (2, 0), *prompt(9, 0, 3)], (4, 2), 32)
     batches["unused-rows"] = Batch([(0, -1), (0, 40), (1, -1), (1, 90), (2, -1)], (4, 2), 32)
     batches["large-scores"] = Batch([(0, 100), (1, 30)], (4, 4), 64, q_scale=100)
-    batches["prompt-d128"] = Batch(prompt(70, 60), (4, 1), 128)
-    batches["prompt-d256"] = Batch(prompt(70, 60), (6, 1), 256)
     several = [(0, 130), *prompt(40, 60, 1), (2, 0), *prompt(40, 0, 3), (4, -1), (1, -1)]
-    for head_dim in (64, 128):
-        batches[f"prompts-d{head_dim}"] = Batch(several, (8, 2), head_dim)
+    for prefix, kv in (("", KV_TYPES.index("f16")), ("int8-", KV_TYPES.index("int8"))):
+        batches[f"{prefix}prompt-d128"] = Batch(prompt(70, 60), (4, 1), 128, kv)
+        batches[f"{prefix}prompt-d256"] = Batch(prompt(70, 60), (6, 1), 256, kv)
+        for head_dim in (64, 128):
+            batches[f"{prefix}prompts-d{head_dim}"] = Batch(several, (8, 2), head_dim, kv)
     batches["t512"] = Batch(prompt(512), (2, 1), 16)
     batches["position-4095"] = Batch([(0, 4095), (1, 4096)], (2, 1), 64)
     batches["position-32767"] = Batch([(0, 32767)], (2, 1), 32)

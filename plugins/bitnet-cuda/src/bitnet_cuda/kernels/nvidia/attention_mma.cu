@@ -1,4 +1,4 @@
-// attention for prompts, on tensor cores (compute capability 8.0 and later; f16 caches, HEAD_DIM 64, 128 or 256).
+// attention for prompts, on tensor cores (compute capability 8.0 and later; f16 or int8 caches, HEAD_DIM 64, 128 or 256).
 // out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], with a running maximum over blocks of 64
 // positions (flash attention, Dao et al. 2022). A thread block takes TILE_T rows of the step and TILE_N query heads of one
 // key/value head; each warp 16 rows of one head. Keys and values come in by asynchronous copies, a block ahead.
@@ -8,9 +8,8 @@
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "halves.cuh"
+#include "cache_blocks.cuh"
 
-#define CHUNKS (HEAD_DIM / 8)          // 16-byte words of a cache row
-#define STAGE (2 * KV_BLOCK * CHUNKS)  // the same of one block: keys, then values
 #define K_STEPS (HEAD_DIM / 16)
 #define LOG2_E 1.44269504f
 
@@ -48,18 +47,6 @@ struct Queries {
 };
 #endif
 
-// Swizzled by row, so that the eight rows of a matrix lie in different banks.
-__device__ inline u32 word_of(u32 row, u32 chunk) { return row * CHUNKS + (chunk ^ row % 8); }
-
-__device__ inline void load_block(Words* stage, const Words* keys, const Words* values, size_t block, u32 count) {
-    for (u32 i = threadIdx.x; i < KV_BLOCK * CHUNKS; i += GROUP) {
-        u32 row = i / CHUNKS, to = word_of(row, i % CHUNKS);
-        bool wanted = row < count;  // what lies behind may be anything, NaN too
-        copy_async_or_zero(stage + to, keys + block * CHUNKS + i, wanted);
-        copy_async_or_zero(stage + KV_BLOCK * CHUNKS + to, values + block * CHUNKS + i, wanted);
-    }
-}
-
 __device__ inline float over_row(float v, bool largest) {  // the four lanes that share a row of a fragment
     for (int d = 1; d < 4; d *= 2) {
         float other = shuffle_xor(v, d);
@@ -72,6 +59,7 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
                  float* out, u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks,
                  float scale) {
     DYNAMIC_SHARED(Words, pool);
+    CacheBlocks cache = {pool, k_cache, v_cache};
     __shared__ int positions[TILE_T], sequences[TILE_T];
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     u32 first = ((rows + TILE_T - 1) / TILE_T - 1 - blockIdx.y) * TILE_T;  // long rows first
@@ -84,7 +72,7 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
         positions[i] = used ? step[first + i].position : -1;
         sequences[i] = used ? step[first + i].sequence : -1;
     }
-    Queries queries(pool + 2 * STAGE);
+    Queries queries(pool + CacheBlocks::WORDS);
 #pragma unroll
     for (int k = 0; k < K_STEPS; k++) {
         u32 q_high[4], q_low[4];
@@ -117,16 +105,14 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
         const int* table = tables + (size_t)sequence * max_blocks;
         u32 blocks = (u32)longest / KV_BLOCK + 1;
         for (u32 b = 0; b <= blocks; b++) {
-            if (b < blocks)
-                load_block(pool + b % 2 * STAGE, k_cache, v_cache, ((size_t)table[b] * n_kv_heads + kv_head) * KV_BLOCK,
-                           (u32)longest + 1 - b * KV_BLOCK);
+            if (b < blocks) cache.ask(b, (size_t)table[b] * n_kv_heads + kv_head, (u32)longest + 1 - b * KV_BLOCK);
             copy_group();
             if (b == 0) continue;
             copy_wait<1>();
             __syncthreads();
             int start = (int)(b - 1) * KV_BLOCK;
+            const Words* keys = cache.unpacked(b - 1, (u32)longest + 1 - start);
             if (start <= deepest) {
-                const Words* keys = pool + (b - 1) % 2 * STAGE;
                 const Words* values = keys + KV_BLOCK * CHUNKS;
                 float s[8][4];
 #pragma unroll
@@ -147,6 +133,7 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
                         mma_half(s[n + 1], q_high, part[2], part[3]);
                     }
                 }
+                cache.scale_scores(s);
                 if (start + KV_BLOCK - 1 > shallowest)
 #pragma unroll
                     for (int n = 0; n < 8; n++)
@@ -174,6 +161,7 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
                         s[n][j] = exp2f(s[n][j] - now[j / 2]);
                         total[j / 2] += s[n][j];
                     }
+                cache.scale_weights(s);
 #pragma unroll
                 for (int n = 0; n < HEAD_DIM / 8; n++)
 #pragma unroll
@@ -206,7 +194,7 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
         u32 in_tile = at + g + 8 * i, row = first + in_tile;
         float sum = over_row(total[i], false);
         if (row >= rows) continue;
-        float factor = positions[in_tile] < 0 ? 0.0f : 1.0f / sum;
+        float factor = positions[in_tile] < 0 ? 0.0f : 1.0f / (sum * VALUE_UNITS);
         Pair* to = (Pair*)(out + ((size_t)row * n_heads + head) * HEAD_DIM + 2 * t);
 #pragma unroll
         for (int n = 0; n < HEAD_DIM / 8; n++) to[4 * n] = Pair{acc[n][2 * i] * factor, acc[n][2 * i + 1] * factor};

@@ -15,6 +15,10 @@
 #define KEY_PITCH (KEY + 8)  // of floats in shared memory, against bank conflicts
 #define PAIR_PITCH (CHUNK + 8)
 #define COLUMN_PITCH (TILE_N + 4)
+#define WARPS (GROUP / 32)
+#define ROWS (CHUNK / WARPS)  // that a warp loads
+#define PARTS ((KEY + 31) / 32)
+#define VALUES (CHUNK * TILE_N / GROUP)
 
 struct Shared {
     float q[CHUNK * KEY_PITCH], k[CHUNK * KEY_PITCH], l[CHUNK * PAIR_PITCH], m[CHUNK * PAIR_PITCH];
@@ -35,24 +39,61 @@ __device__ inline u32 chunk_rows(const Row* step, u32 t, u32 rows) {
     return CHUNK - warp_max_bits(rest);
 }
 
-// Unit vectors of the rows; zeros behind the last of them. scale: of all.
-__device__ inline void load_units(float* to, const float* from, size_t stride, u32 n, float scale, float eps) {
-    u32 lane = threadIdx.x % 32;
-#pragma unroll 4
-    for (u32 i = threadIdx.x / 32; i < CHUNK; i += GROUP / 32) {
-        float v[(KEY + 31) / 32], squares = 0.0f;
+// A thread's share of a chunk's inputs, which it loads while the chunk before is computed; zeros behind the last row. Keys and
+// queries: of row warp + WARPS * r the elements lane + 32 * j.
+struct Inputs {
+    float q[ROWS][PARTS], k[ROWS][PARTS], v[VALUES], log, beta;
+
+    // query, value: of the first row. keys: elements from a query to its key.
+    __device__ void load(const float* query, size_t keys, const float* value, size_t stride, u32 n) {
+        u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
-        for (u32 j = 0; j < (KEY + 31) / 32; j++) {
-            u32 key = 32 * j + lane;
-            v[j] = i < n && key < KEY ? from[i * stride + key] : 0.0f;
-            squares += v[j] * v[j];
+        for (u32 r = 0; r < ROWS; r++)
+#pragma unroll
+            for (u32 j = 0; j < PARTS; j++) {
+                u32 row = warp + WARPS * r, key = lane + 32 * j;
+                bool in = row < n && key < KEY;
+                q[r][j] = in ? query[row * stride + key] : 0.0f;
+                k[r][j] = in ? query[row * stride + keys + key] : 0.0f;
+            }
+#pragma unroll
+        for (u32 j = 0; j < VALUES; j++) {
+            u32 i = threadIdx.x + GROUP * j;
+            v[j] = i / TILE_N < n ? value[i / TILE_N * stride + i % TILE_N] : 0.0f;
         }
-        float norm = scale / sqrtf(warp_sum(squares) + eps);
-#pragma unroll
-        for (u32 j = 0; j < (KEY + 31) / 32; j++)
-            if (32 * j + lane < KEY) to[i * KEY_PITCH + 32 * j + lane] = v[j] * norm;
     }
-}
+    __device__ void load_gates(const Gates& gate, u32 first, u32 n) {
+        bool in = threadIdx.x < n;
+        log = in ? gate.log_decay(first + threadIdx.x) : 0.0f;
+        beta = in ? gate.beta(first + threadIdx.x) : 0.0f;
+    }
+    __device__ void store(Shared& shared, float eps) const {
+        store_units(shared.q, q, 1.0f / sqrtf((float)KEY), eps);
+        store_units(shared.k, k, 1.0f, eps);
+#pragma unroll
+        for (u32 j = 0; j < VALUES; j++) {
+            u32 i = threadIdx.x + GROUP * j;
+            shared.x[i / TILE_N * COLUMN_PITCH + i % TILE_N] = v[j];
+        }
+        if (threadIdx.x >= CHUNK) return;
+        shared.log[threadIdx.x] = log < -100.0f ? -100.0f : log;  // e^-100 is below all normal numbers; sums stay exact enough
+        shared.beta[threadIdx.x] = beta;
+    }
+    // Unit vectors of the rows, times scale.
+    __device__ static void store_units(float* to, const float (&rows)[ROWS][PARTS], float scale, float eps) {
+        u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) {
+            float squares = 0.0f;
+#pragma unroll
+            for (u32 j = 0; j < PARTS; j++) squares += rows[r][j] * rows[r][j];
+            float norm = scale / sqrtf(warp_sum(squares) + eps);
+#pragma unroll
+            for (u32 j = 0; j < PARTS; j++)
+                if (lane + 32 * j < KEY) to[(warp + WARPS * r) * KEY_PITCH + lane + 32 * j] = rows[r][j] * norm;
+        }
+    }
+};
 
 // The state, from (or to) memory.
 template <class F>
@@ -157,17 +198,21 @@ KERNEL gated_delta_rule(const float* qkv, const float* gates, const float* rate,
     auto keep = [&] {
         if (sequence >= 0) each_of_state([&](u32 i, u32 j) { at[(size_t)i * value_dim + j] = shared.s[i * COLUMN_PITCH + j]; });
     };
+    Inputs inputs;
+    // Begins to load the chunk at t, behind unused rows, whose outputs are zeros; returns its first row, with n rows.
+    auto begin = [&](u32 t) {
+        for (; t < rows && step[t].position < 0; t++)
+            for (u32 j = threadIdx.x; j < TILE_N; j += GROUP) out[t * out_stride + head * value_dim + n0 + j] = 0.0f;
+        n = t < rows ? chunk_rows(step, t, rows) : 0;
+        const float *mixed = qkv + t * stride, *query = mixed + head % n_key_heads * KEY;
+        inputs.load(query, keys, mixed + 2 * keys + head * value_dim + n0, stride, n);
+        inputs.load_gates(gate, t, n);
+        return t;
+    };
     let_next_start();
     wait_for_previous();
-    for (u32 t = 0; t < rows; t += n) {
+    for (u32 t = begin(0); n;) {
         Row row = step[t];
-        float* to = out + t * out_stride + head * value_dim + n0;
-        if (row.position < 0) {
-            for (u32 j = threadIdx.x; j < TILE_N; j += GROUP) to[j] = 0.0f;
-            n = 1;
-            continue;
-        }
-        n = chunk_rows(step, t, rows);
         __syncthreads();
         if (row.sequence != sequence) {
             keep();
@@ -177,18 +222,10 @@ KERNEL gated_delta_rule(const float* qkv, const float* gates, const float* rate,
                 shared.s[i * COLUMN_PITCH + j] = row.position ? at[(size_t)i * value_dim + j] : 0.0f;
             });
         }
-        const float *mixed = qkv + t * stride, *v = mixed + 2 * keys + head * value_dim + n0;
-        const float* query = mixed + head % n_key_heads * KEY;
-        load_units(shared.q, query, stride, n, 1.0f / sqrtf((float)KEY), eps);
-        load_units(shared.k, query + keys, stride, n, 1.0f, eps);
-#pragma unroll 4
-        for (u32 i = threadIdx.x; i < CHUNK * TILE_N; i += GROUP)
-            shared.x[i / TILE_N * COLUMN_PITCH + i % TILE_N] = i / TILE_N < n ? v[i / TILE_N * stride + i % TILE_N] : 0.0f;
-        if (threadIdx.x < CHUNK) {
-            float log = threadIdx.x < n ? gate.log_decay(t + threadIdx.x) : 0.0f;
-            shared.log[threadIdx.x] = log < -100.0f ? -100.0f : log;  // e^-100 is below all normal numbers; sums stay exact enough
-            shared.beta[threadIdx.x] = threadIdx.x < n ? gate.beta(t + threadIdx.x) : 0.0f;
-        }
+        inputs.store(shared, eps);
+        float* to = out + t * out_stride + head * value_dim + n0;
+        u32 used = n;
+        t = begin(t + n);
         __syncthreads();
         if (threadIdx.x < CHUNK) {
             float sum = 0.0f, after = 0.0f;
@@ -197,7 +234,7 @@ KERNEL gated_delta_rule(const float* qkv, const float* gates, const float* rate,
             shared.weight[threadIdx.x] = expf(after);
         }
         __syncthreads();
-        chunk(shared, n, to, out_stride);
+        chunk(shared, used, to, out_stride);
     }
     __syncthreads();
     keep();

@@ -8,3 +8,9 @@ __device__ inline void split_halves(float a, float b, u32& high, u32& low) {
     high = pack_halves(a, b);
     low = pack_halves(a - half_to_float((u16)high), b - half_to_float((u16)(high >> 16)));
 }
+
+// Signed bytes number i and j of a word as f16. 1024 + 128 + byte is a number whose lowest bits are the byte, its sign turned round.
+__device__ inline u32 byte_halves(u32 word, u32 i, u32 j) {
+    u32 from_1024 = __byte_perm(word ^ 0x80808080u, 0x64646464u, 0x4040u | j << 8 | i);
+    return multiply_add_halves(from_1024, 0x3c003c00u, 0xe480e480u);
+}

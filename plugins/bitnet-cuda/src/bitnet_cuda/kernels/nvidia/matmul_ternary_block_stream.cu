@@ -10,7 +10,7 @@
 #include "halves.cuh"
 #include "warpgroup_half.cuh"
 #define WARPGROUPS 2  // that multiply
-#define SPAN_N 128
+#define SPAN_N WEIGHT_ROWS  // of a tile: 96 or 128
 #include "turns.cuh"
 
 #define HALVES (BLOCK == 64 ? 2 : 1)    // scales of a row of weights for 128 columns
@@ -27,13 +27,6 @@ __device__ inline u32 plane_halves(u32 word, int s) {
     const u32 i = 3 - s, pair = 0x00010001u;
     return multiply_add_halves(word & 3 * pair << 2 * i, (0x7800 - 0x800 * i) * pair, 0x9800 * pair);
 }
-// Four signed bytes as f16: 0 and 2, 1 and 3. 1024 + 128 + byte is a number whose lowest bits are the byte, its sign turned round.
-__device__ inline void byte_halves(u32 word, u32& even, u32& odd) {
-    word ^= 0x80808080u;
-    even = multiply_add_halves(__byte_perm(word, 0x64646464u, 0x4240), 0x3c003c00u, 0xe480e480u);
-    odd = multiply_add_halves(__byte_perm(word, 0x64646464u, 0x4341), 0x3c003c00u, 0xe480e480u);
-}
-
 // Copies of lines, four column blocks of a tile each, two under way.
 struct Lines {
     Words* lines;
@@ -52,8 +45,11 @@ struct Lines {
     }
 };
 
-// A column block of a line, as the warps that multiply want it: a thread unpacks a row of weights, in place p of `stage`.
+// A column block of a line, as the warps that multiply want it: thread p unpacks a row of weights, in place p of `stage`, and
+// copies the scales of a token.
 __device__ inline void unpack(Words* stage, const Words* line, u32 b, u32 p, u32 n, const float* factors) {
+    ((Floats*)stage)[SCALES + p] = ABLOCK ? ((const Floats*)line)[SPAN_N * 8 + p * 4 + (b ^ p / 2 % 4)] : Floats{1.0f, 1.0f, 1.0f, 1.0f};
+    if (p >= SPAN_N) return;
     Words half[2] = {line[n * 8 + (2 * b ^ n % 8)], line[n * 8 + (2 * b + 1 ^ n % 8)]};
 #pragma unroll
     for (int i = 0; i < 16; i++) {  // s: plane; i / 2 % 2: columns 16.. of it; i % 2: odd bytes
@@ -62,7 +58,6 @@ __device__ inline void unpack(Words* stage, const Words* line, u32 b, u32 p, u32
         v = {plane_halves(v.x >> odd, s), plane_halves(v.y >> odd, s), plane_halves(v.z >> odd, s), plane_halves(v.w >> odd, s)};
         stage[WEIGHTS + s / 2 * (SPAN_N * 8) + p * 8 + ((i % 8) ^ p % 8)] = v;
     }
-    ((Floats*)stage)[SCALES + p] = ABLOCK ? ((const Floats*)line)[SPAN_N * 8 + p * 4 + (b ^ p / 2 % 4)] : Floats{1.0f, 1.0f, 1.0f, 1.0f};
 #pragma unroll
     for (int h = 0; h < HALVES; h++) ((float*)(stage + FACTORS))[h * SPAN_N + n] = factors[h];
 }
@@ -122,7 +117,10 @@ struct Multiplier {
         u32 words[4];
         load_matrices(words, stage + row * 8 + ((2 * s + lane / 16) ^ row % 8));
 #pragma unroll
-        for (int i = 0; i < 4; i++) byte_halves(words[i], a[i / 2][i % 2], a[i / 2][2 + i % 2]);
+        for (int i = 0; i < 4; i++) {
+            a[i / 2][i % 2] = byte_halves(words[i], 0, 2);
+            a[i / 2][2 + i % 2] = byte_halves(words[i], 1, 3);
+        }
     }
     // acc += the sums of a column block, plane by plane: one warpgroup's are scaled while the other's are made.
     __device__ void block(float* acc, u32 (*a)[2][4], bool last) {
@@ -135,8 +133,8 @@ struct Multiplier {
         for (int s = 0; s < 4; s++) {
             const Words* weights = stage + WEIGHTS + s / 2 * (SPAN_N * 8);
             warpgroup_arrive();
-            warpgroup_mma_half_wide(sums, a[s % 2][0], weights, s % 2 * 64, false);
-            warpgroup_mma_half_wide(sums, a[s % 2][1], weights, s % 2 * 64 + 32, true);
+            warpgroup_mma_half_rows<SPAN_N>(sums, a[s % 2][0], weights, s % 2 * 64, false);
+            warpgroup_mma_half_rows<SPAN_N>(sums, a[s % 2][1], weights, s % 2 * 64 + 32, true);
             warpgroup_commit();
             if (s < 3) load(a[(s + 1) % 2], stage, s + 1);
             else if (!last) begin(a);

@@ -13,7 +13,8 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
 F16 = 1
-"""The value of the constants DTYPE and KV for 16-bit floats."""
+INT8 = 2
+"""Values of the constants DTYPE and KV."""
 MANY_ROWS = 32
 """The number of rows above which blocks of half the size are as fast and leave room for other blocks."""
 MOST_QUANTIZING = 640
