@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-MOST_THREADS = 8
+MOST_THREADS = 12
 """Beyond this many, threads wait for memory bandwidth."""
 
 T = TypeVar("T")

@@ -7,10 +7,10 @@ later ones under a separate type, PQ2_0.
 from __future__ import annotations
 
 import threading
-from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.ternary.blocks import encode_blocks, illegal_codes
@@ -24,7 +24,9 @@ _ZEROS = np.uint64(0x5555555555555555)
 """32 codes of zero."""
 _WORD = 32
 """Codes per word."""
-_CHUNKS = 2
+_GROUP = 128
+"""Columns of a group of canonical packing: four words."""
+_CHUNKS = 4
 """Multiples of CHUNK converted in one pass: nothing is unpacked, and with smaller passes threads wait for the
 interpreter's lock."""
 _STEPS = (
@@ -39,42 +41,34 @@ Words = npt.NDArray[np.uint64]
 
 
 class _Room(threading.local):
-    """Two scratch arrays of each thread for a chunk of a matrix: allocating them each time costs more than the
-    arithmetic."""
+    """Scratch of each thread for a chunk of a matrix, u64[4, n] and u64[2, n]: allocating it each time costs more than
+    the arithmetic."""
 
-    def __init__(self, words: int) -> None:
-        self.words, self.planes = np.empty(words, np.uint64), np.empty(words, np.uint64)
+    def __init__(self, size: int) -> None:
+        self.words, self.moved = np.empty(4 * size, np.uint64), np.empty(2 * size, np.uint64)
 
 
 def decode(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeight:
     """Decode the matrix in `data`, in blocks of 64 or 128 elements. Raises ModelError for an illegal code."""
     if columns % block:
         raise ModelError(f"{columns} columns are not a multiple of {block}")
-    codes = f"V{block // 4}"  # a void dtype, so that a block's codes are copied as a whole
-    blocks, width = columns // block, padded(columns)
-    raw = data.view([("scale", "<f2"), ("codes", codes)]).reshape(rows, blocks)
-    packed = np.empty((rows, width // 4), np.uint8)
+    blocks, groups = columns // block, padded(columns) // _GROUP
+    raw = data.view([("scale", "<f2"), ("words", "<u8", block // _WORD)]).reshape(rows, blocks)
+    packed = np.empty((rows, padded(columns) // 4), np.uint8)
     scales = np.empty((rows, blocks), np.float32)
     used = np.empty((rows, blocks), np.bool_)
     chunks = list(row_chunks(rows, columns, chunks=_CHUNKS))
-    room = _Room(max(chunk.stop - chunk.start for chunk in chunks) * width // _WORD)
+    room = _Room(max(chunk.stop - chunk.start for chunk in chunks) * groups)
 
     def take(part: slice) -> int:
-        size = (part.stop - part.start) * width // _WORD
-        words, other = room.words[:size].reshape(-1, width // _WORD), room.planes[:size].reshape(-1, width // _WORD)
-        words.view(codes)[:, :blocks] = raw["codes"][part]
-        words[:, columns // _WORD :] = _ZEROS
+        count = (part.stop - part.start) * groups
+        words = room.words[: 4 * count].reshape(4, -1, groups)
+        moved = room.moved[: 2 * count].reshape(2, -1)
         scales[part] = raw["scale"][part]
-        if (scales[part] == 0).any():  # a scale of 0 makes every value 0
-            words.reshape(len(words), -1, block // _WORD)[:, :blocks][scales[part] == 0] = _ZEROS
-        np.bitwise_xor(words, _ZEROS, out=other)
-        of_blocks = other.reshape(len(words), -1, block // _WORD)[:, :blocks]
-        used[part] = reduce(np.bitwise_or, of_blocks.transpose(2, 0, 1)) != 0
-        np.right_shift(words, np.uint64(1), out=other)
-        other &= words
-        other &= _ZEROS
-        illegal = int(np.unpackbits(other.view(np.uint8)).sum()) if np.bitwise_or.reduce(other, axis=None) else 0
-        _in_planes(words.reshape(-1), other.reshape(-1), packed[part].view("<u4").reshape(-1, 2, 4))
+        _gather(raw["words"][part], scales[part], words)
+        used[part] = _used(words, moved, blocks)
+        illegal = _count_illegal(words, moved)
+        _in_planes(words.reshape(4, -1), moved, packed[part].view("<u4").reshape(-1, 2, 4))
         return illegal
 
     if illegal := sum(in_threads(take, chunks)):
@@ -82,18 +76,61 @@ def decode(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeig
     return collapse(rows, columns, packed, scales, used, block)
 
 
-def _in_planes(words: Words, room: Words, packed: npt.NDArray[np.uint32]) -> None:
-    """Convert words u64[blocks * 4], which are overwritten, to canonical packing u32[blocks, 2, 4]. room: scratch,
-    u64[blocks * 4].
+def _gather(raw: Words, scales: npt.NDArray[np.float32], words: Words) -> None:
+    """Copy raw codes u64[rows, blocks, block / 32] to words u64[4, rows, groups of 128 columns], with zeros for blocks
+    with a scale of 0 and behind the last column."""
+    per_block = raw.shape[2]
+    in_group = len(words) // per_block
+    for number, plane in enumerate(words):
+        block, word = divmod(number, per_block)
+        given = raw[:, block::in_group, word]
+        plane[:, : given.shape[1]] = given
+        plane[:, given.shape[1] :] = _ZEROS
+    if (scales == 0).any():
+        for number, plane in enumerate(words):
+            zero = scales[:, number // per_block :: in_group] == 0
+            plane[:, : zero.shape[1]][zero] = _ZEROS
+
+
+def _used(words: Words, room: Words, blocks: int) -> npt.NDArray[np.bool_]:
+    """Return bool[rows, blocks], true if a block of words u64[4, rows, groups] has a non-zero value. room: scratch,
+    u64[2, rows * groups]."""
+    rows, groups = words.shape[1:]
+    used = np.empty((rows, blocks), np.bool_)
+    in_group = ceil_div(blocks, groups)
+    per_block = len(words) // in_group
+    total, other = room.reshape(2, rows, groups)
+    for block in range(in_group):
+        np.bitwise_xor(words[block * per_block], _ZEROS, out=total)
+        for word in words[block * per_block + 1 : (block + 1) * per_block]:
+            np.bitwise_xor(word, _ZEROS, out=other)
+            total |= other
+        into = used[:, block::in_group]
+        np.not_equal(total[:, : into.shape[1]], 0, out=into)
+    return used
+
+
+def _count_illegal(words: Words, room: Words) -> int:
+    """Count the codes with both bits set. room: scratch of half the size of `words`."""
+    illegal = 0
+    for half in words.reshape(2, -1):
+        both = room.reshape(-1)
+        np.right_shift(half, np.uint64(1), out=both)
+        both &= half
+        both &= _ZEROS
+        if both.any():
+            illegal += int(np.unpackbits(both.view(np.uint8)).sum())
+    return illegal
+
+
+def _in_planes(words: Words, moved: Words, packed: npt.NDArray[np.uint32]) -> None:
+    """Convert words u64[4, n], which are overwritten, to canonical packing u32[n, 2, 4]. moved: scratch, u64[2, n].
 
     Byte a of word p of a block of 128 columns has columns 32 p + 4 a + r, r from 0 to 3; byte 4 a + r must get them for
     p from 3 to 0. First the words, in reverse order, are transposed against the bit pairs of their bytes; then, in
     either half, the words against their bytes.
     """
-    planes = room.reshape(4, -1)
-    for plane, word in zip(planes, (3, 2, 1, 0), strict=True):
-        plane[:] = words[word::4]
-    moved = words[: words.size // 2].reshape(2, -1)
+    planes = words[::-1]
     for bits, mask, far in _STEPS:
         low, high = (planes[::2], planes[1::2]) if far == 1 else (planes[:2], planes[2:])
         _exchange(low, high, np.uint64(bits), np.uint64(mask), moved)

@@ -57,7 +57,9 @@ def _ternary(query: TuningQuery) -> Tuning:
         return _product_of_few(query) if query["rows"] <= BATCH_ROWS else _tensor_core_product(query)
     width = query["width"]
     blocks = "BLOCK" in query
-    lanes, depth = (16, 3) if blocks or query["outs"] > 8192 else (32, 4)
+    lanes, depth = (16, 3) if query["outs"] > 8192 else (32, 4)
+    if blocks:
+        lanes = _block_lanes(query)
     private = {"GROUP": 128, "LANES": lanes}
     if not blocks:
         loads_per_lane = ceil_div(width // 64, lanes)  # 16 bytes, 64 weights each
@@ -66,6 +68,13 @@ def _ternary(query: TuningQuery) -> Tuning:
             private["WIDTH"] = width
     tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.padded_rows, FEW_ROWS), "SPLITS": 1}
     return Tuning(tile, private=private)
+
+
+def _block_lanes(query: TuningQuery) -> int:
+    """Return the lanes of a matrix row with block scales, as measured on an H100 with the shapes of Bonsai 2 27B."""
+    if query["width"] > 8192:
+        return 32
+    return 8 if query["outs"] >= 16384 else 16
 
 
 def _product_of_few(query: TuningQuery) -> Tuning:
