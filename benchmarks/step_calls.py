@@ -20,8 +20,8 @@ import bitnet_core
 PACKAGES = ("bitnet_core", "bitnet_hal", "bitnet_cpu", "bitnet_opencl", "bitnet_cuda")
 WARM_UP = 40
 """Tokens before the first traced step; the counts of the policy double up to their limit within these."""
-STEPS = 8
-"""Number of traced steps."""
+STEPS = 100
+"""Largest number of traced steps."""
 
 
 def location(path: str) -> str | None:
@@ -31,9 +31,9 @@ def location(path: str) -> str | None:
 
 
 def trace(device: str) -> list[Counter[tuple[str, str]]]:
-    """Return the calls of steady steps by (file, function): those that read the same number of tokens as the first."""
+    """Return the calls of steady steps by (file, function): those that read the largest number of tokens."""
     calls: Counter[tuple[str, str]] = Counter()
-    steps: list[Counter[tuple[str, str]]] = []
+    steps: dict[int, list[Counter[tuple[str, str]]]] = {}
 
     def record(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
@@ -46,18 +46,17 @@ def trace(device: str) -> list[Counter[tuple[str, str]]]:
         request = engine.add_request(range(1, 9), max_tokens=engine.max_model_len - 9)
         while request.generated_tokens < WARM_UP:
             engine.step()
-        count = 0
         for _ in range(STEPS):
+            if request.finish_reason is not None:
+                break
             calls.clear()
             sys.setprofile(record)
             try:
                 ((_, tokens),) = engine.step()
             finally:
                 sys.setprofile(None)
-            count = count or len(tokens)
-            if len(tokens) == count:
-                steps.append(calls.copy())
-    return steps
+            steps.setdefault(len(tokens), []).append(calls.copy())
+    return steps[max(steps)]
 
 
 def main() -> None:

@@ -9,9 +9,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from threading import current_thread
 
-from bitnet_hal.checks import check_launch, check_transfer
+from bitnet_hal.checks import check_launch
 from bitnet_hal.device import (
     MAX_ASYNC_READ,
     Buffer,
@@ -32,7 +31,7 @@ from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
 from bitnet_hal.launches import B, Bound, BoundLaunch, K, LaunchRecording
-from bitnet_hal.ownership import Ownership
+from bitnet_hal.ownership import Ownership, check_transfer
 from bitnet_hal.waiting import TIMEOUT_VARIABLE, QueuedWork, multiply_adds, ready_within
 
 LOGGED_BYTES = 1 << 20
@@ -129,6 +128,11 @@ class BaseDevice(Ownership[B, K], ABC):
         for launch in recording.launches:
             self._run(launch)
 
+    def _replay_many(self, recording: LaunchRecording[B, K], times: int) -> None:
+        """Queue all launches of a recording `times` times."""
+        for _ in range(times):
+            self._replay(recording)
+
     def _timings(self, recording: LaunchRecording[B, K]) -> Sequence[float]:
         """Replay once and return the seconds of each of recording.launches (at least one).
 
@@ -213,9 +217,7 @@ class BaseDevice(Ownership[B, K], ABC):
     def upload(self, dst: View, src: memoryview) -> None:
         """See Device."""
         try:
-            self._begin("upload")
-            check_transfer("upload", src.nbytes, dst.nbytes, dst.offset)
-            buffer = self._own(dst.buffer)
+            buffer = self._begin_transfer("upload", dst, src.nbytes)
             if src.nbytes:
                 self._upload(buffer, dst.offset, src.cast("B"))
         except BaseException as error:  # noqa: BLE001 - _fail raises it again
@@ -224,9 +226,7 @@ class BaseDevice(Ownership[B, K], ABC):
     def download(self, src: View, dst: memoryview) -> None:
         """See Device."""
         try:
-            self._begin("download")
-            check_transfer("download", src.nbytes, dst.nbytes, src.offset)
-            buffer = self._own(src.buffer)
+            buffer = self._begin_transfer("download", src, dst.nbytes)
             if dst.readonly:
                 raise ValueError("download into read-only memory")
             if src.nbytes:
@@ -304,17 +304,15 @@ class BaseDevice(Ownership[B, K], ABC):
 
     def replay(self, recording: Recording) -> None:
         """See Device."""
+        self.replay_many(recording, 1)
+
+    def replay_many(self, recording: Recording, times: int) -> None:
+        """See RepeatingDevice."""
         try:
-            if self._closed or self._lost or self._recording is not None or current_thread() is not self._thread:
-                self._begin("replay", recording=False)
-            own = self._recordings.get(id(recording))
-            if own is None or own.stale:
-                own = self._own_recording(recording)
-            if self._work.queued > self._work.done:
-                self._work.queued += own.work  # as `add`, without a call for each of many replays
-            else:
-                self._work.add(own.work)
-            self._replay(own)
+            self._begin("replay", recording=False)
+            own = self._own_recording(recording)
+            self._work.add(times * own.work)
+            self._replay_many(own, times)
         except BaseException as error:  # noqa: BLE001 - _fail raises it again
             self._fail(error, "replay")
 

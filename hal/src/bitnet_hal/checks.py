@@ -1,4 +1,4 @@
-"""Checks of transfers and launches before a device touches memory. Each raises ValueError with the reason."""
+"""Checks of a launch before a device touches memory. Each raises ValueError with the reason."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ from bitnet_hal.kernels.types import Grid
 
 if TYPE_CHECKING:
     from bitnet_hal.kernels.spec import KernelSpec
-
-
-def check_transfer(operation: str, source: int, target: int, *offsets: int) -> None:
-    """Check that a transfer has equal sizes in bytes, and offsets divisible by 4."""
-    if source != target:
-        raise ValueError(f"{operation} of {source} bytes into {target}")
-    for offset in offsets:
-        if offset % 4:
-            raise ValueError(f"{operation} at {offsets[0]}: offsets are multiples of 4")
 
 
 def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes, info: DeviceInfo) -> None:

@@ -90,13 +90,23 @@ ANY_ROWS = 1 << 31
 """The number of rows of a kernel that is batch-invariant in launches of any size."""
 
 FEATURES = frozenset(
-    {"timings", "tunings", "async-readback", "lm-head-int8", "batch-invariant", "sensors", "kernel-resources"}
+    {
+        "timings",
+        "tunings",
+        "async-readback",
+        "replay-many",
+        "lm-head-int8",
+        "batch-invariant",
+        "sensors",
+        "kernel-resources",
+    }
 )
 """Optional abilities that a device may list in DeviceInfo.features:
 
 - "timings": it has `timings(recording)`;
 - "tunings": it has `tunings(spec, constants, params)`;
 - "async-readback": it has `read_async(view)`;
+- "replay-many": it has `replay_many(recording, times)`;
 - "sensors": it has `sensors()`;
 - "kernel-resources": it has `kernel_resources(kernel)`;
 - "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
@@ -346,6 +356,13 @@ class AsyncReadbackDevice(Device, Protocol):
         The returned function waits for it and copies it to writable memory of src.nbytes bytes. It waits only for work
         queued before this call. At most two readbacks may be outstanding.
         """
+
+
+class RepeatingDevice(Device, Protocol):
+    """A device with the feature "replay-many"."""
+
+    def replay_many(self, recording: Recording, times: int) -> None:
+        """Queue a recording `times` >= 1 times, as that many calls of `replay` do."""
 
 
 class Backend(Protocol):

@@ -25,10 +25,10 @@ _RETURNS: dict[str, type] = {
 """Result types that are checked, by method."""
 _OTHERS = (
     *("wrap", "free", "upload", "download", "copy", "release", "launch", "replay", "synchronize", "close"),
-    *("timings", "tunings", "read_async", "sensors", "kernel_resources"),
+    *("timings", "tunings", "read_async", "replay_many", "sensors", "kernel_resources"),
 )
 
-_HOT = ("upload", "download", "replay")
+_HOT = ("upload", "download", "replay", "replay_many")
 """Methods of each step, which BaseDevice guards itself (`Ownership._fail`): a wrapper would cost a call per token."""
 
 log = logging.getLogger(__name__)

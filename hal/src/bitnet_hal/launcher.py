@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from bitnet_hal.device import Buffer, Device, Kernel, Recording, TunableDevice, Tuning, View, whole
+from bitnet_hal.device import Buffer, Device, Kernel, Recording, RepeatingDevice, TunableDevice, Tuning, View, whole
 from bitnet_hal.errors import KernelCompileError, UnsupportedError
 from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.kernels.spec import KernelSpec
@@ -61,6 +61,7 @@ class Launcher:
 
     def __init__(self, device: Device, tilings: Mapping[str, Tuning] | None = None) -> None:
         self.device = device
+        self._replay_many = cast(RepeatingDevice, device).replay_many if "replay-many" in device.info.features else None
         self.counts: Counter[str] = Counter()
         self.workspace_bytes = 0
         self._compiled: dict[tuple[object, ...], PreparedKernel] = {}
@@ -172,11 +173,10 @@ class Launcher:
 
     def replay(self, recorded: RecordedLaunches, times: int = 1) -> None:
         """Replay a recording `times` times."""
-        done = 0
-        try:
-            while done < times:
+        if self._replay_many is not None:
+            self._replay_many(recorded.recording, times)
+        else:
+            for _ in range(times):
                 self.device.replay(recorded.recording)
-                done += 1
-        finally:
-            for name, count in recorded.counts.items():
-                self.counts[name] += done * count
+        for name, count in recorded.counts.items():
+            self.counts[name] += times * count

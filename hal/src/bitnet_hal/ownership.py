@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NoReturn
 
-from bitnet_hal.device import Buffer, DeviceInfo, Kernel, Recording
+from bitnet_hal.device import Buffer, DeviceInfo, Kernel, Recording, View
 from bitnet_hal.errors import DeviceLostError, GpuError, UnsupportedError
 from bitnet_hal.launches import B, BoundLaunch, K, LaunchRecording
 
@@ -55,6 +55,12 @@ class Ownership(Generic[B, K]):
             raise ValueError(f"{operation} inside record()")
         if threading.current_thread() is not self._thread:
             self._enter()
+
+    def _begin_transfer(self, operation: str, view: View, host_bytes: int) -> B:
+        """Begin a copy between a view and `host_bytes` bytes of host memory; returns the view's buffer."""
+        self._begin(operation)
+        check_transfer(operation, host_bytes, view.nbytes, view.offset)
+        return self._own(view.buffer)
 
     def _own_error(self, error: Exception, operation: str) -> Exception:
         """Return the GpuError of a driver's error, with the device's name; any other error as it is."""
@@ -111,6 +117,15 @@ class Ownership(Generic[B, K]):
         if own.stale:
             raise ValueError("a buffer or kernel of this recording was freed: it can only be closed")
         return own
+
+
+def check_transfer(operation: str, source: int, target: int, *offsets: int) -> None:
+    """Raise ValueError unless a transfer has equal sizes in bytes, and offsets divisible by 4."""
+    if source != target:
+        raise ValueError(f"{operation} of {source} bytes into {target}")
+    for offset in offsets:
+        if offset % 4:
+            raise ValueError(f"{operation} at {offsets[0]}: offsets are multiples of 4")
 
 
 def raise_converted(error: BaseException, original: BaseException) -> NoReturn:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bitnet_hal import waiting
@@ -12,6 +14,7 @@ from bitnet_hal.errors import GpuTimeoutError, UnsupportedError
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.launcher import Launcher
+from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice
 from bitnet_hal.waiting import QueuedWork, multiply_adds, ready_within
 
@@ -135,6 +138,28 @@ def test_launches_and_replays_count_until_they_are_waited_for() -> None:
     assert device.timeout > 5
     device.synchronize()
     assert (device._work.queued, device.timeout) == (7 * each, 5)
+
+
+def test_replays_are_queued_by_one_call_on_devices_that_offer_it() -> None:
+    class Repeating(NumpyDevice):
+        def __init__(self) -> None:
+            super().__init__(replace(numpy_info(), features=frozenset({"replay-many"})))
+            self.asked: list[int] = []
+
+        def _replay_many(self, recording: Any, times: int) -> None:
+            self.asked.append(times)
+            super()._replay_many(recording, times)
+
+    device = Repeating()
+    launcher = Launcher(device)
+    spec = CATALOGUE["matmul_dense"]
+    x, w, y = (whole(device.alloc(4 * size)) for size in (2 * 128, 16 * 128, 2 * 16))
+    params = {"rows": 2, "outs": 16, "width": 128, "y_stride": 16, "y_first": 0}
+    recorded = launcher.record([launcher.prepare(spec, params, (x, w, y), {"DTYPE": 0})])
+    launcher.replay(recorded, 3)
+    assert device.asked == [3]
+    assert launcher.counts["matmul_dense"] == 3
+    assert device._work.queued == 3 * 2 * 16 * 128
 
 
 def test_launches_with_equal_parameters_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,12 +161,12 @@ Bound make_launch(const Compiled& compiled, const std::vector<uint32_t>& grid, c
   return bound;
 }
 
-void run(Pool& pool, const Launch* launches, size_t count) {
+void run(Pool& pool, const Launch* launches, size_t count, size_t times = 1) {
   size_t scratch = 0;
   for (size_t i = 0; i < count; ++i) scratch = std::max(scratch, launches[i].scratch);
   const nb::gil_scoped_release release;
   pool.reserve(scratch);
-  pool.run(launches, count);
+  for (size_t i = 0; i < times; ++i) pool.run(launches, count);
 }
 
 }  // namespace
@@ -220,7 +220,9 @@ NB_MODULE(_native, m) {
       .def(nb::init<uint32_t>())
       .def_prop_ro("threads", &Pool::threads)
       .def("run", [](Pool& self, const Bound& bound) { run(self, &bound.launch, 1); })
-      .def("replay", [](Pool& self, const Launches& all) { run(self, all.launches.data(), all.launches.size()); });
+      .def("replay", [](Pool& self, const Launches& all, size_t times) {
+        run(self, all.launches.data(), all.launches.size(), times);
+      });
 
   m.def("paths", [] {
     std::vector<std::string> names;

@@ -23,6 +23,7 @@ from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.model.config import PoolingMode
 from bitnet_core.options.sampling import SamplingParams
+from bitnet_core.plan.memory import DeviceMemoryPlan
 
 
 class Engine(Executor):
@@ -69,11 +70,6 @@ class Engine(Executor):
         if request.scored is not None:
             return 0
         return KV_BLOCK * self.block_pool.count_cached(request.block_hashes(len(request.tokens) - 1))
-
-    def step(self) -> list[RequestOutput]:
-        """Run one step of all requests; returns [] when there is nothing to do."""
-        with self.lock:
-            return self._guarded(self.scheduler.step)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now."""
@@ -162,6 +158,23 @@ class Engine(Executor):
             **counts,
             "evictions": counts["evictions"] + pool.evictions,
         }
+
+    @property
+    def layers_by_device(self) -> dict[str, int]:
+        """Number of layers on each device in use, by device request, in the order of the layers."""
+        return {part.device.info.request: part.config.n_layers for part in self.worker.parts}
+
+    def memory(self) -> dict[str, int | float]:
+        """Return the memory figures of Worker.memory."""
+        return self.worker.memory()
+
+    def memory_plan(self) -> DeviceMemoryPlan:
+        """Return the memory that the engine needs on its device with its present settings."""
+        return self.memory_plans()[self.device.info.request]
+
+    def memory_plans(self) -> dict[str, DeviceMemoryPlan]:
+        """Return the memory that the engine needs on each of its devices, by device request."""
+        return {part.device.info.request: self.worker.plan(part) for part in self.worker.parts}
 
     def cache(self) -> KVCache:
         """Return the KV cache on the device in use; the caller must hold `lock`."""

@@ -1,4 +1,4 @@
-"""A model on its devices: it is placed there, survives lack of memory, and continues elsewhere if a device is lost."""
+"""A model on its devices: it runs steps there, survives lack of memory, and continues elsewhere if a device is lost."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from bitnet_core.engine.offload import Offload
 from bitnet_core.engine.recovery import OomRecovery
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.run.request_groups import RequestGroups
+from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.engine.speculation.choice import Speculation
 from bitnet_core.engine.speculation.drafter import Drafter
@@ -28,7 +29,6 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.kernels import invariant_rows
-from bitnet_core.plan.memory import DeviceMemoryPlan
 from bitnet_core.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -113,26 +113,9 @@ class Executor:
         return counts
 
     @property
-    def layers_by_device(self) -> dict[str, int]:
-        """Number of layers on each device in use, by device request, in the order of the layers."""
-        return {part.device.info.request: part.config.n_layers for part in self.worker.parts}
-
-    @property
     def moved_bytes(self) -> int:
         """Bytes copied between host and devices by steps: step buffers, block tables, tokens and logits."""
         return self._moved + self.worker.moved_bytes
-
-    def memory(self) -> dict[str, int | float]:
-        """Return the memory figures of Worker.memory."""
-        return self.worker.memory()
-
-    def memory_plan(self) -> DeviceMemoryPlan:
-        """Return the memory that the engine needs on its device with its present settings."""
-        return self.memory_plans()[self.device.info.request]
-
-    def memory_plans(self) -> dict[str, DeviceMemoryPlan]:
-        """Return the memory that the engine needs on each of its devices, by device request."""
-        return {part.device.info.request: self.worker.plan(part) for part in self.worker.parts}
 
     def runner(self) -> Runner:
         """Return the runner of a model on one device; the caller must hold `lock`, or be the only user of the engine.
@@ -143,6 +126,11 @@ class Executor:
         if not isinstance(runner, Runner):
             raise UsageError("draft tokens are verified on one device, and the layers are on several")
         return runner
+
+    def step(self) -> list[RequestOutput]:
+        """Run one step of all requests; returns [] when there is nothing to do."""
+        with self.lock:
+            return self._guarded(self.scheduler.step)
 
     def free(self) -> None:
         """Free everything on the device, which stays open; may be called twice. The engine cannot compute

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.counters import zeros
-from bitnet_core.engine.speculation.acceptance import FIRST_DRAFT, MAX_DRAFT, Acceptance
-from bitnet_core.engine.speculation.costs import StepCosts, interpolated
+from bitnet_core.engine.speculation.measurements import FIRST_DRAFT, MAX_DRAFT, Acceptance, StepCosts, interpolated
 from bitnet_core.engine.speculation.policy import DraftPolicy
 
 LOGGER = "bitnet_core.engine.speculation.policy"

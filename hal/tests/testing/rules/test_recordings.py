@@ -380,6 +380,28 @@ def test_wrong_reports_of_a_driver_are_rejected(device: type, rule: str, judge: 
     assert judge(device, rule).startswith("AssertionError")
 
 
+class RepeatsReplays(NumpyDevice):
+    def __init__(self) -> None:
+        super().__init__(replace(numpy_info(), features=frozenset({"replay-many"})))
+
+
+class RepeatsOnce(RepeatsReplays):
+    def _replay_many(self, recording: Any, times: int) -> None:
+        self._replay(recording)
+
+
+class RepeatsClosed(RepeatsReplays):
+    def replay_many(self, recording: Any, times: int) -> None:
+        if recording.launches:
+            super().replay_many(recording, times)
+
+
+@pytest.mark.parametrize("device", [RepeatsOnce, RepeatsClosed])
+def test_wrong_numbers_of_replays_are_rejected(device: type, judge: Callable[..., str]) -> None:
+    assert judge(RepeatsReplays, "test_many_replays") == ""
+    assert judge(device, "test_many_replays")
+
+
 class CompilesNotAll(NumpyDevice):
     def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> Any:
         if spec.name in ("top_k", "rms_norm"):

@@ -87,7 +87,7 @@ def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
         kernels=frozenset({"top_k", "pack_head", "approx_logits", "refine_logits", "window_attention"})
         | DELTA_KERNELS
         | EXPERT_KERNELS,
-        features=frozenset({"timings", "tunings", "batch-invariant"}),
+        features=frozenset({"timings", "tunings", "replay-many", "batch-invariant"}),
         batch_invariant_rows=BATCH_INVARIANT_ROWS,
         extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),
     )

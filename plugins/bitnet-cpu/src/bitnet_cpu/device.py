@@ -126,9 +126,9 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
                 launches.append(self._prepared(launch))
         recording.native = launches
 
-    def _replay(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> None:
+    def _replay_many(self, recording: LaunchRecording[CpuBuffer, CpuKernel], times: int) -> None:
         try:
-            self._pool.replay(recording.native)
+            self._pool.replay(recording.native, times)
         except FAILURES as exc:
             raise translated(exc, "replay") from exc
 

@@ -16,6 +16,9 @@ OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "rope_attention", "pack_h
 """The optional kernels that every GPU offers."""
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})
 """The further kernels from compute capability 8.0."""
+FEATURES = frozenset(
+    {"timings", "tunings", "async-readback", "replay-many", "lm-head-int8", "sensors", "kernel-resources"}
+)
 _ATTRIBUTES = table(__file__, "attributes.toml")
 
 
@@ -71,7 +74,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         alignment=256,
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if has_tensor_cores else frozenset()),
-        features=frozenset({"timings", "tunings", "async-readback", "lm-head-int8", "sensors", "kernel-resources"}),
+        features=FEATURES,
         batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=extra,
     )

@@ -113,7 +113,7 @@ def describe(driver: Handle, card: Handle, device: Handle, index: int) -> LevelZ
         transfer=TransferMode.UNIFIED if integrated else TransferMode.EXPLICIT_COPY,
         physical_id=physical_id(card),
         kernels=DELTA_KERNELS | ROTATED_KERNELS | {"top_k"},
-        features=frozenset({"timings", "tunings", "sensors", "kernel-resources"}),
+        features=frozenset({"timings", "tunings", "replay-many", "sensors", "kernel-resources"}),
         batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType(_extra(device, about, compute)),
     )

@@ -49,7 +49,7 @@ def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
         transfer=TransferMode.UNIFIED,
         physical_id=f"{int(device.registryID()):016x}",
         kernels=OPTIONAL,
-        features=frozenset({"timings", "tunings"}),
+        features=frozenset({"timings", "tunings", "replay-many"}),
         batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType({"family": f"apple{family}"}),
     )

@@ -66,7 +66,7 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
     svm = query(device, "svm_capabilities", 0)
     unified = bool(query(device, "host_unified_memory", False))
     extra = _extra(device, svm)
-    features = {"timings", "tunings", "kernel-resources"}
+    features = {"timings", "tunings", "replay-many", "kernel-resources"}
     if extra["ptx"]:
         features.add("lm-head-int8")
     return DeviceInfo(

@@ -70,7 +70,7 @@ def _info(ordinal: int) -> DeviceInfo:
         transfer=TransferMode.UNIFIED if extra["integrated"] else TransferMode.EXPLICIT_COPY,
         physical_id=pci_address(*map(int, address)),
         kernels=OPTIONAL,
-        features=frozenset({"timings", "tunings", "sensors"}),
+        features=frozenset({"timings", "tunings", "replay-many", "sensors"}),
         batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=extra,
     )

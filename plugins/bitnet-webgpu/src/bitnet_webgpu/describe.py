@@ -61,7 +61,9 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
     buffers = limits["max-storage-buffers-per-shader-stage"]
     fused = {} if kind is DeviceType.SOFTWARE else KNOWN["fused"]
     fitting = [name for name, needed in fused.items() if needed <= buffers]
-    features = {"tunings", "timings"} if "timestamp-query" in adapter.features else {"tunings"}
+    features = {"tunings", "replay-many"}
+    if "timestamp-query" in adapter.features:
+        features.add("timings")
     extra = {
         "api": about["backend_type"],
         "workgroup_storage": limits["max-compute-workgroup-storage-size"],

@@ -189,13 +189,12 @@ class Admission:
     def _grow(self, request: Request, tokens: int) -> bool:
         """Own blocks for the first `tokens` positions; False if the cache is full."""
         owned = len(request.blocks)
-        needed = ceil_div(tokens, KV_BLOCK)
-        while len(request.blocks) < needed:
+        while len(request.blocks) * KV_BLOCK < tokens:
             block = self.blocks.allocate()
             if block is None:
                 return False
             request.blocks.append(block)
-        if needed > owned:
+        if len(request.blocks) > owned:
             self._cache.set_table(request.req_index, request.blocks)
         return True
 

@@ -13,8 +13,7 @@ from operator import itemgetter
 from weakref import WeakKeyDictionary
 
 from bitnet_core.engine.request.request import Request
-from bitnet_core.engine.speculation.acceptance import FIRST_DRAFT, Acceptance
-from bitnet_core.engine.speculation.costs import StepCosts, interpolated
+from bitnet_core.engine.speculation.measurements import FIRST_DRAFT, Acceptance, StepCosts, interpolated
 
 log = logging.getLogger(__name__)
 

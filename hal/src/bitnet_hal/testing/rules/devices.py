@@ -20,6 +20,7 @@ METHODS = {
     "timings": "timings",
     "tunings": "tunings",
     "async-readback": "read_async",
+    "replay-many": "replay_many",
     "sensors": "sensors",
     "kernel-resources": "kernel_resources",
 }

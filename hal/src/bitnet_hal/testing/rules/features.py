@@ -1,4 +1,5 @@
-"""Rules about optional features: timings, reads that do not stop the queue, sensors, and resources of kernels."""
+"""Rules about optional features: timings, several replays by one call, reads that do not stop the queue, sensors, and
+resources of kernels."""
 
 from __future__ import annotations
 
@@ -84,6 +85,26 @@ class FeatureRules:
             f"launches take {max(shares):.3g} s by the device's clock, and their replay takes {min(replays):.3g} s"
         )
         recording.close()
+
+    def test_many_replays(self, bench: Bench) -> None:
+        """With the feature "replay-many", `replay_many` must run a recording as often as it is told, between the work
+        queued before and after it."""
+        if "replay-many" not in bench.device.info.features:
+            pytest.skip('the device does not claim "replay-many"')
+        device: Any = bench.device  # a RepeatingDevice, as the feature says
+        ones = counter(bench)
+        with device.record() as recording:
+            ones.run(device)
+            ones.run(device)
+        total = 0
+        for times in (1, 32, 3):
+            device.replay(recording)
+            device.replay_many(recording, times)
+            total += 2 * (1 + times)
+            assert count(bench, ones) == total, f"one replay and {times} by one call left the count at the wrong number"
+        recording.close()
+        with pytest.raises(ValueError):
+            device.replay_many(recording, 1)
 
     def test_reading(self, bench: Bench) -> None:
         """With the feature "async-readback", each of two pending reads must return the contents at its place in the

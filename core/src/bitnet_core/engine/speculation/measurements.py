@@ -1,8 +1,11 @@
-"""The acceptance of one request's draft tokens: how many to try, and when to try again."""
+"""Measurements that decide how many draft tokens pay: the acceptance of each request, and the seconds of steps."""
 
 from __future__ import annotations
 
 import math
+import statistics
+from bisect import bisect
+from collections import deque
 
 MAX_DRAFT = 7
 """Largest number of draft tokens of a request in one step."""
@@ -22,10 +25,16 @@ _FIRST_PAUSE, _LAST_PAUSE = 16, 256
 _MAX_WAIT = 32
 """Most tokens between two searches that found no draft."""
 
+_LAST_STEPS = 9
+"""Number of measurements of a size of steps that count."""
+
 
 class Acceptance:
-    """The state of one request. most: number of draft tokens that may be tried next. paused: True if drafts did not
-    pay; the next one is a probe. off: True if they are not tried any more. stopped: True after the first pause."""
+    """How many draft tokens of one request are right, and when the next ones are tried.
+
+    most: number of draft tokens that may be tried next. paused: True if drafts did not pay; the next one is a probe.
+    off: True if they are not tried any more. stopped: True after the first pause.
+    """
 
     def __init__(self) -> None:
         self.most = FIRST_DRAFT
@@ -75,3 +84,41 @@ class Acceptance:
         """Take that drafts pay again."""
         self.paused = False
         self._pause = _FIRST_PAUSE
+
+
+class StepCosts:
+    """Medians of the seconds of steps, by number of rows: other programs may interrupt some. The first measurement of a
+    size does not count: it compiles and records."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, deque[float]] = {}
+        self.measured: dict[int, float] = {}
+        """The medians by number of rows."""
+
+    def is_new(self, rows: int) -> bool:
+        """Return True if there was no measurement of this size."""
+        return rows not in self._last
+
+    def update(self, rows: int, seconds: float) -> None:
+        """Add a measurement."""
+        last = self._last.get(rows)
+        if last is None:
+            self._last[rows] = deque(maxlen=_LAST_STEPS)
+            return
+        last.append(seconds)
+        self.measured[rows] = statistics.median(last)
+
+
+def interpolated(points: dict[int, float], rows: int) -> float:
+    """Return the seconds of a step of `rows` rows from those of other sizes: between two of them by a straight line,
+    elsewhere those of the nearest. There must be a point."""
+    if rows in points:
+        return points[rows]
+    sizes = sorted(points)
+    place = bisect(sizes, rows)
+    if place in (0, len(sizes)):
+        return points[sizes[max(0, place - 1)]]
+    below = sizes[place - 1]
+    above = sizes[place]
+    share = (rows - below) / (above - below)
+    return points[below] + share * (points[above] - points[below])
