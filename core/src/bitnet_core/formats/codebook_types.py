@@ -5,12 +5,13 @@ Each decodes blocks u8[n, block bytes] of 256 elements to f32[n, 256]. Layouts: 
 
 from __future__ import annotations
 
+from base64 import b85decode
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.driver.toml_tables import table
 
-from bitnet_core.formats.codebooks import CODEBOOKS
 from bitnet_core.formats.ternary.codes import Bytes
 
 Floats = npt.NDArray[np.float32]
@@ -24,12 +25,12 @@ _PAIRS = np.array([0, 2, 4, 6], np.uint8)
 @cache
 def _codebook(name: str) -> Floats:
     """Return the entries of a codebook, f32[entries, weights]."""
-    book = CODEBOOKS[name]
-    packed = np.frombuffer(book.packed, np.uint8)
-    levels = np.array(book.levels, np.float32)
-    bits = book.bits
+    book = table(__file__, "codebooks.toml")[name]
+    packed = np.frombuffer(b85decode(book["packed"].replace("\n", "")), np.uint8)
+    levels = np.array(book["levels"], np.float32)
+    bits = book["bits"]
     streams = np.unpackbits(packed, bitorder="little").reshape(-1, bits) << _BITS[:bits]
-    entries: Floats = levels[streams.sum(axis=1, dtype=np.uint8)].reshape(-1, book.weights)
+    entries: Floats = levels[streams.sum(axis=1, dtype=np.uint8)].reshape(-1, book["weights"])
     return entries
 
 
