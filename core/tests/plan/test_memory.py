@@ -16,7 +16,8 @@ from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan import lm_head_int8
 from bitnet_core.plan.upload import upload
-from bitnet_core.plan.weight_sizes import table_names, weight_sizes
+from bitnet_core.plan.weight_count import weight_sizes
+from bitnet_core.plan.weight_sizes import table_names
 from bitnet_hal.device import DeviceType, TransferMode
 from bitnet_hal.errors import OutOfMemoryError
 from bitnet_hal.reference.describe import numpy_info

@@ -18,7 +18,8 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan import weight_memory
-from bitnet_core.plan.upload import upload, weight_bytes
+from bitnet_core.plan.upload import upload
+from bitnet_core.plan.weight_sizes import weight_bytes
 from bitnet_hal.device import TransferMode
 from bitnet_hal.errors import UsageError
 from bitnet_hal.reference.device import NumpyDevice

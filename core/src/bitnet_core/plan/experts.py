@@ -13,8 +13,8 @@ from bitnet_hal.launcher import Launch
 
 from bitnet_core.model.config import Experts
 from bitnet_core.plan.device_weights import LayerWeights, Linear
-from bitnet_core.plan.layers import CacheViews, Plan
-from bitnet_core.plan.scratch import Scratch
+from bitnet_core.plan.layers import Plan
+from bitnet_core.plan.scratch import CacheViews, Scratch
 
 
 class ExpertPlan(Plan):

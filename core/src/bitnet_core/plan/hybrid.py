@@ -14,8 +14,8 @@ from bitnet_hal.launcher import Launch
 from bitnet_core.model.config import DeltaNet
 from bitnet_core.plan.device_weights import DeltaWeights, LayerWeights, Linear
 from bitnet_core.plan.kept_inputs import KeptInputs
-from bitnet_core.plan.layers import CacheViews, Plan
-from bitnet_core.plan.scratch import Scratch
+from bitnet_core.plan.layers import Plan
+from bitnet_core.plan.scratch import CacheViews, Scratch
 
 _UNIT_EPS = 1e-6
 """Epsilon of the L2 norm of queries and keys (Qwen3.5's l2norm)."""

@@ -15,7 +15,7 @@ from bitnet_core.plan.pool import pooled
 from bitnet_core.plan.prediction import prediction_scratch
 from bitnet_core.plan.scratch import logit_rows, scratch_bytes
 from bitnet_core.plan.state_copies import copied_rows
-from bitnet_core.plan.weight_sizes import weight_sizes
+from bitnet_core.plan.weight_count import weight_sizes
 
 
 @dataclass(frozen=True, slots=True)

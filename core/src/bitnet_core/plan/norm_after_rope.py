@@ -19,9 +19,9 @@ from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.launcher import Launch
 
 from bitnet_core.plan.device_weights import LayerWeights
-from bitnet_core.plan.layers import CacheViews, Plan
+from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.prediction_weights import PredictionWeights
-from bitnet_core.plan.scratch import Scratch
+from bitnet_core.plan.scratch import CacheViews, Scratch
 
 _EPS = 2.0**40
 _GAIN = np.float32(2.0**20)

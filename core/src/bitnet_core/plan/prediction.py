@@ -22,10 +22,9 @@ from bitnet_hal.launcher import Launch
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.plan.device_weights import Dense
 from bitnet_core.plan.hybrid import HybridPlan
-from bitnet_core.plan.layers import CacheViews
 from bitnet_core.plan.pool import pooled
 from bitnet_core.plan.prediction_weights import PredictionWeights
-from bitnet_core.plan.scratch import Scratch, scratch_bytes
+from bitnet_core.plan.scratch import CacheViews, Scratch, scratch_bytes
 
 _F32 = DENSE_TYPES.index("f32")
 

@@ -1,8 +1,10 @@
-"""Activation buffers of a step: one per role, because no launch may read and write the same buffer."""
+"""The buffers that a step binds: of activations, one per role because no launch may read and write the same buffer, and
+of the cache."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +121,27 @@ def _expert_bytes(config: ModelConfig, experts: Experts, step: dict[str, int]) -
         "plain": 4 * config.hidden,
         "row": 4,
     }
+
+
+class CacheViews(Protocol):
+    """The buffers of a paged cache that the plan binds."""
+
+    @property
+    def keys(self) -> tuple[View, ...]: ...
+
+    @property
+    def values(self) -> tuple[View, ...]: ...
+
+    @property
+    def states(self) -> tuple[tuple[View, View], ...]:
+        """The last inputs of the convolution and the states of the heads, for each delta net."""
+
+    @property
+    def tables(self) -> View:
+        """Block tables, i32[sequences, max_blocks]."""
+
+    @property
+    def max_blocks(self) -> int: ...
 
 
 class Scratch:

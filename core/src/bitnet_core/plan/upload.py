@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device, View
 from bitnet_hal.errors import GpuError, OutOfMemoryError
-from bitnet_hal.kernels.catalogue import DENSE_TYPES
-from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
@@ -22,11 +19,9 @@ from bitnet_core.formats.threads import reader_pool
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
-from bitnet_core.model.weights import DenseWeight, TernaryWeight, padded
 from bitnet_core.plan.device_weights import (
     DeltaWeights,
     Dense,
-    DensePart,
     DeviceWeights,
     LayerWeights,
     Linear,
@@ -35,9 +30,10 @@ from bitnet_core.plan.device_weights import (
     joined,
 )
 from bitnet_core.plan.norm_after_rope import query_gain
-from bitnet_core.plan.prediction_weights import prediction_bytes, upload_prediction
+from bitnet_core.plan.prediction_weights import PredictionWeights, prediction_bytes, upload_prediction
+from bitnet_core.plan.tensor_upload import TensorUploader
 from bitnet_core.plan.weight_memory import WeightMemory
-from bitnet_core.plan.weight_sizes import adjacent, device_block, layer_bytes, rotary_bytes, table_names
+from bitnet_core.plan.weight_sizes import adjacent, device_block, rotary_bytes, table_names, weight_bytes
 from bitnet_core.progress import Progress
 from bitnet_core.units import size
 
@@ -48,20 +44,6 @@ RELEASE_BYTES = 256 << 20
 """Release the pages of the mapped file after uploading this many bytes; pages needed again are re-read."""
 
 _SUB_NORM_OF = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}
-
-
-def weight_bytes(source: ModelSource, config: ModelConfig | None = None) -> int:
-    """Return the bytes of the matrices and tables of a model, or of the layers of `config`, on a device; scales and
-    vectors are not counted (weight_sizes counts them)."""
-    config = config or source.config
-    return layer_bytes(config) + _table_bytes(source, config)
-
-
-def _table_bytes(source: ModelSource, config: ModelConfig) -> int:
-    names = table_names(config)
-    if config.ternary_tables:
-        return len(names) * config.vocab * padded(config.hidden) // 4
-    return sum(source.dense(name).data.nbytes for name in names)
 
 
 def upload(
@@ -79,47 +61,50 @@ def upload(
     Raises ModelError if a tensor does not have the shape that the configuration states, and GpuErrors of the device;
     all buffers are then freed.
     """
-    uploader = _Uploader(source, device, progress, config or source.config)
+    config = config or source.config
+    total = weight_bytes(source, config) + (prediction_bytes(source) if prediction else 0)
+    done = 0
+
+    def advance(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress:
+            progress("load", min(done, total), total)
+
+    memory = WeightMemory(device, source.path, advance)
     try:
-        return uploader.all(positions, prediction=prediction)
+        return WeightUploader(source, config, device.info, memory).all(positions, prediction=prediction)
     except BaseException as error:
         if isinstance(error, OutOfMemoryError):
             error.hint = (
-                f"The weights take {size(uploader.total)}, whatever the context: use a smaller model, another device, "
+                f"The weights take {size(total)}, whatever the context: use a smaller model, another device, "
                 "or close other programs that use this one"
             )
-        for buffer in uploader.memory.buffers:
+        for buffer in memory.buffers:
             with suppress(GpuError):  # of a lost device: the first error is reported
                 device.free(buffer)
         raise
 
 
-class _Uploader:
-    def __init__(self, source: ModelSource, device: Device, progress: Progress | None, config: ModelConfig) -> None:
-        self.source = source
-        self.device = device
-        self.progress = progress
-        self.config = config
-        self.memory = WeightMemory(device, source.path, self._advance)
-        self.done = 0
-        self.total = 0
-        self.released = 0
-        self.being_read: dict[str, Future[TernaryWeight]] = {}
+class WeightUploader(TensorUploader):
+    """Uploads all weights of a model, layer by layer."""
 
     def all(self, positions: int, *, prediction: bool) -> DeviceWeights:
+        """Upload the layers, the tables, and with `prediction` the prediction head."""
         config = self.config
-        self.total = weight_bytes(self.source, config) + (prediction_bytes(self.source) if prediction else 0)
         with reader_pool() as readers:
             if config.ternary_tables:
                 self._read_ahead(table_names(config), readers)
             tables = self._tables() if self.memory.unified else {}  # first, while host memory is free
             layers: list[LayerWeights] = []
+            released = 0
             for number in range(config.n_layers):
                 layers.append(self._layer(number, readers))
-                if self.done - self.released >= RELEASE_BYTES:
+                if self.memory.placed - released >= RELEASE_BYTES:
                     self._release_pages()
+                    released = self.memory.placed
             tables = tables or self._tables()
-        head = upload_prediction(self.source, self.memory) if prediction else None
+        head = self._prediction() if prediction else None
         self._release_pages()
         output_norm = self._norm("output_norm", config.hidden)
         rope = self._rope(positions)
@@ -142,6 +127,9 @@ class _Uploader:
             prediction=head,
         )
 
+    def _prediction(self) -> PredictionWeights | None:
+        return upload_prediction(self.source, self.memory)
+
     def _signs(self) -> dict[int, View]:
         """Upload the sign vectors of rotated weights, by width; {} if weights are not rotated."""
         if not self.config.hadamard:
@@ -153,17 +141,17 @@ class _Uploader:
         """Release the pages of the mapped file, unless weights on the device view them."""
         if not self.memory.views_file:
             self.source.release()
-        self.released = self.done
 
     def _rope(self, positions: int) -> View:
-        rotary_bytes(self.config, self.device.info, positions)  # raises if it cannot be bound
+        rotary_bytes(self.config, self.info, positions)  # raises if it cannot be bound
         return self.memory.vector(rope_table(self.config, positions, self._rope_factors(positions)))
 
     def _unrotated(self, positions: int) -> View | None:
         """Upload the rotary table of layers without positions; None if there are none."""
         if self.config.windows is None or all(self.config.windows.layers):
             return None
-        return self.memory.vector(np.tile(np.array([1, 0], np.float32), positions * self.config.head_dim // 2))
+        pairs = positions * self.config.head_dim // 2
+        return self.memory.vector(np.broadcast_to(np.array([1, 0], np.float32), (pairs, 2)))
 
     def _rope_factors(self, positions: int) -> npt.NDArray[np.float32] | None:
         name = factors_name(self.config, positions)
@@ -174,12 +162,6 @@ class _Uploader:
         if factors.shape != (size,) or not ((factors > 0) & np.isfinite(factors)).all():
             raise ModelError(f"{self.source.path}: {name} must be {size} positive numbers")
         return factors
-
-    def _read_ahead(self, names: Iterable[str], readers: Executor) -> None:
-        """Start reading matrices in threads; not on devices that share the host's memory, to save it."""
-        for name in names:
-            if name not in self.being_read and not self.memory.unified:
-                self.being_read[name] = readers.submit(self.source.ternary, name)
 
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
         """Upload a layer while `readers` read the next ones."""
@@ -257,7 +239,7 @@ class _Uploader:
             matrix = self._linear(prefix, shapes, name)
             if len(matrix.parts) > 1:
                 raise ModelError(
-                    f"{self.source.path}: the experts of {prefix}{name} exceed what {self.device.info.request} can bind"
+                    f"{self.source.path}: the experts of {prefix}{name} exceed what {self.info.request} can bind"
                 )
             outs = matrix.outs // experts.count
             parts.append(replace(matrix.parts[0], outs=outs, y_first=first))
@@ -290,11 +272,6 @@ class _Uploader:
             )
         return self._dense([alpha, beta])
 
-    def _floats(self, name: str, shape: tuple[int, int]) -> DenseWeight:
-        weight = self.source.dense(name)
-        self._check_shape(name, (weight.rows, weight.columns), shape)
-        return weight
-
     def _inputs(
         self, prefix: str, shapes: Mapping[str, tuple[int, int]], names: Sequence[str]
     ) -> tuple[Linear, Linear | None, Linear | None]:
@@ -305,38 +282,10 @@ class _Uploader:
         weights = [self._ternary(prefix + name, shapes[name]) for name in (*names, "attn_gate")]
         rows = [weight.rows for weight in weights]
         blocks = [device_block(self.config, weight.block) for weight in weights]
-        if not self.memory.unified and adjacent(self.device.info, weights[0].width, rows, blocks):
+        if not self.memory.unified and adjacent(self.info, weights[0].width, rows, blocks):
             both = self._stacked(weights)
             return *both.split(sum(rows[:-1])), both
         return self._stacked(weights[:-1]), self._stacked(weights[-1:]), None
-
-    def _linear(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> Linear:
-        """Upload matrices of a layer that share their input, stacked by rows."""
-        return self._stacked([self._ternary(prefix + name, shapes[name]) for name in names])
-
-    def _stacked(self, weights: Sequence[TernaryWeight]) -> Linear:
-        """Stack matrices by rows. Copied neighbours with the same kind of scales share a launch."""
-        parts: list[LinearPart] = []
-        first = 0
-        for block, group in groupby(weights, lambda weight: device_block(self.config, weight.block)):
-            same = list(group)
-            scales = np.concatenate([_row_scales(weight, block) for weight in same])
-            for start, count, view in self.memory.rows([weight.codes for weight in same]):
-                part = self.memory.vector(scales[start : start + count])
-                parts.append(LinearPart(view, part, count, first + start, block))
-            first += len(scales)
-        return Linear(first, weights[0].columns, tuple(parts))
-
-    def _ternary(self, name: str, shape: tuple[int, int]) -> TernaryWeight:
-        weight = self.being_read.pop(name).result() if name in self.being_read else self.source.ternary(name)
-        self._check_shape(name, (weight.rows, weight.columns), shape)
-        return weight
-
-    def _check_shape(self, name: str, shape: tuple[int, int], expected: tuple[int, int]) -> None:
-        if shape != expected:
-            raise ModelError(
-                f"{self.source.path}: {name} is {shape[0]} x {shape[1]}, not {expected[0]} x {expected[1]}"
-            )
 
     def _tables(self) -> dict[str, Dense | Linear]:
         return {name: self._table(name) for name in table_names(self.config)}
@@ -348,37 +297,3 @@ class _Uploader:
             return self._stacked([self._ternary(name, shape)])
         weight = self._floats(name, shape)
         return self._dense([weight])
-
-    def _dense(self, weights: Sequence[DenseWeight]) -> Dense:
-        """Upload matrices of one type, stacked by rows."""
-        data = [weight.data for weight in weights]
-        first = weights[0]
-        parts = tuple(DensePart(view, start, count) for start, count, view in self.memory.rows(data))
-        return Dense(DENSE_TYPES.index(first.dtype), sum(map(len, data)), first.columns, parts)
-
-    def _norm(self, name: str, size: int) -> View:
-        return self.memory.vector(self._vector(name, size))
-
-    def _vector(self, name: str, size: int) -> npt.NDArray[np.float32]:
-        values = self.source.vector(name)
-        if values.shape != (size,):
-            raise ModelError(f"{self.source.path}: {name} has shape {list(values.shape)}, not [{size}]")
-        return values
-
-    def _advance(self, nbytes: int) -> None:
-        self.done += nbytes
-        if self.progress:
-            self.progress("load", min(self.done, self.total), self.total)
-
-
-def _row_scales(weight: TernaryWeight, block: int) -> npt.NDArray[np.float32]:
-    """Return f32[rows] if block is 0, else f32[rows, ceil(width / block)] with zeros for blocks of padding only."""
-    rows = np.broadcast_to(weight.scales.reshape(-1), (weight.rows,)) if weight.scale_kind != "block" else weight.scales
-    if not block:
-        return rows.astype(np.float32)
-    scales = np.zeros((weight.rows, ceil_div(weight.width, block)), np.float32)
-    if weight.scale_kind == "block":
-        scales[:, : rows.shape[1]] = rows
-    else:
-        scales[:] = rows[:, None]
-    return scales

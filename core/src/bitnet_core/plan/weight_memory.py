@@ -21,7 +21,7 @@ class WeightMemory:
     """Buffers of weights on a device. path: the model's file, for errors. advance: called with the bytes of each part.
 
     limit: largest view in bytes, 0 for none. buffers: all buffers. hosts: the wrapped arrays. allocated, wrapped: bytes
-    of buffers on the device and of wrapped arrays.
+    of buffers on the device and of wrapped arrays. placed: bytes of matrices that were copied or wrapped.
     """
 
     def __init__(self, device: Device, path: Path, advance: Callable[[int], None]) -> None:
@@ -32,6 +32,7 @@ class WeightMemory:
         self.hosts: list[npt.NDArray[Any]] = []
         self.allocated = 0
         self.wrapped = 0
+        self.placed = 0
         self._path = path
         self._advance = advance
         self._vectors = SharedBuffers(self._buffer, device.info.alignment)
@@ -76,7 +77,7 @@ class WeightMemory:
         self.hosts += arrays
         for array in arrays:
             self.wrapped += array.nbytes
-            self._advance(array.nbytes)
+            self._note(array.nbytes)
         return placed
 
     def _copied(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
@@ -95,9 +96,13 @@ class WeightMemory:
                     piece = array[row - start : min(row + chunk, end) - start]
                     self.device.upload(view.part((row - first) * row_bytes, piece.nbytes), piece.reshape(-1).data)
                     row += len(piece)
-                    self._advance(piece.nbytes)
+                    self._note(piece.nbytes)
             start += len(array)
         return placed
+
+    def _note(self, nbytes: int) -> None:
+        self.placed += nbytes
+        self._advance(nbytes)
 
     def _buffer(self, nbytes: int) -> View:
         buffer = self.device.alloc(nbytes)
