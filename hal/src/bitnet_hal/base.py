@@ -6,7 +6,6 @@ A plugin derives from it and implements the driver's part. It need not: the cont
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -14,7 +13,6 @@ from bitnet_hal.checks import check_launch
 from bitnet_hal.device import (
     MAX_ASYNC_READ,
     Buffer,
-    DeviceInfo,
     Kernel,
     MemoryKind,
     Recording,
@@ -22,17 +20,17 @@ from bitnet_hal.device import (
     Tuning,
     View,
 )
+from bitnet_hal.driver_methods import DriverMethods
 from bitnet_hal.errors import (
     GpuError,
-    GpuTimeoutError,
     OutOfMemoryError,
 )
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
 from bitnet_hal.launches import B, Bound, BoundLaunch, K, LaunchRecording
-from bitnet_hal.ownership import Ownership, check_transfer
-from bitnet_hal.waiting import TIMEOUT_VARIABLE, QueuedWork, multiply_adds, ready_within
+from bitnet_hal.ownership import check_transfer
+from bitnet_hal.waiting import TIMEOUT_VARIABLE, multiply_adds
 
 LOGGED_BYTES = 1 << 20
 """Larger allocations are logged."""
@@ -46,140 +44,11 @@ __all__ = [
 ]
 
 
-class BaseDevice(Ownership[B, K], ABC):
+class BaseDevice(DriverMethods[B, K]):
     """A device that validates every call before the driver runs anything.
 
-    Methods with an underscore get valid arguments: buffers and kernels belong to this device and are alive, ranges lie
-    within them, nothing is empty. They raise the errors of `bitnet_hal.errors`. After a DeviceLostError only `close` is
-    accepted.
+    A plugin implements the methods of `DriverMethods`. After a DeviceLostError only `close` is accepted.
     """
-
-    def __init__(self, info: DeviceInfo) -> None:
-        super().__init__(info)
-        self._work = QueuedWork(info.type)
-        self._ahead = False  # the wait is for work that others follow
-        self.log.info("opened %s: %s, %s", info.request, info.name, info.driver)
-
-    @property
-    def timeout(self) -> float:
-        """Seconds that a wait may take now: those of BITNET_GPU_TIMEOUT, and more for the work that is queued."""
-        return self._work.limit
-
-    @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        """Set the seconds of a wait without queued work."""
-        self._work.seconds = seconds
-
-    # Abstract methods: the driver's part.
-
-    @abstractmethod
-    def free_memory(self) -> int:
-        """See Device."""
-
-    @abstractmethod
-    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
-        """See Device."""
-
-    @abstractmethod
-    def _alloc(self, nbytes: int, kind: MemoryKind) -> B:
-        """Allocate a zero-filled buffer, with room up to the next multiple of 16 bytes."""
-
-    @abstractmethod
-    def _free(self, buffer: B) -> None:
-        """Free a buffer. If the driver frees immediately, wait first for queued work that uses it."""
-
-    @abstractmethod
-    def _upload(self, buffer: B, offset: int, source: memoryview) -> None:
-        """Copy to the device. source: one-dimensional bytes, which the caller may change once this returns."""
-
-    @abstractmethod
-    def _download(self, buffer: B, offset: int, target: memoryview) -> None:
-        """Copy to the host and wait. target: one-dimensional bytes."""
-
-    @abstractmethod
-    def _copy(self, source: B, source_at: int, target: B, target_at: int, nbytes: int) -> None: ...
-
-    @abstractmethod
-    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> K: ...
-
-    @abstractmethod
-    def _run(self, launch: BoundLaunch[B, K]) -> None:
-        """Queue one launch; no dimension of its grid is 0."""
-
-    @abstractmethod
-    def _wait(self) -> None:
-        """Wait until everything queued has finished. Raises GpuTimeoutError after `timeout` seconds."""
-
-    @abstractmethod
-    def _close(self) -> None:
-        """Free kernels, queue and context. Buffers and recordings are freed already; the device may be lost."""
-
-    # Methods that a plugin may override.
-
-    def _wrap(self, host: memoryview) -> B | None:
-        """Return a buffer over these bytes without a copy, None if the device cannot read host memory."""
-        return None
-
-    def _record(self, recording: LaunchRecording[B, K]) -> None:
-        """Set recording.native to the driver's form of recording.launches: a graph, say."""
-
-    def _replay(self, recording: LaunchRecording[B, K]) -> None:
-        """Queue all launches of a recording."""
-        for launch in recording.launches:
-            self._run(launch)
-
-    def _replay_many(self, recording: LaunchRecording[B, K], times: int) -> None:
-        """Queue all launches of a recording `times` times."""
-        for _ in range(times):
-            self._replay(recording)
-
-    def _timings(self, recording: LaunchRecording[B, K]) -> Sequence[float]:
-        """Replay once and return the seconds of each of recording.launches (at least one).
-
-        Required for the feature "timings".
-        """
-        raise self._unsupported("the device does not time its launches", "timings")
-
-    def _read_async(self, buffer: B, offset: int, nbytes: int) -> Callable[[memoryview], None]:
-        """Queue a copy to the host and return a function that waits for it and stores it.
-
-        Required for the feature "async-readback".
-        """
-        raise self._unsupported("the device cannot read while it works", "async-readback")
-
-    def _sensors(self) -> Mapping[str, float]:
-        """See SensorDevice. Required for the feature "sensors"."""
-        raise self._unsupported("the device has no sensors", "sensors")
-
-    def _kernel_resources(self, kernel: K) -> Mapping[str, float]:
-        """See KernelResourcesDevice. Required for the feature "kernel-resources"."""
-        raise self._unsupported("the device does not report what a kernel uses", "kernel-resources")
-
-    def _forget(self, recording: LaunchRecording[B, K]) -> None:
-        """Free recording.native; replays already queued still finish."""
-
-    def _release(self, kernel: K) -> None:
-        """Free a kernel; launches already queued still finish."""
-
-    def held_bytes(self) -> int:
-        """Return 0; a plugin that keeps device memory for itself overrides it."""
-        return 0
-
-    # Helpers for a plugin.
-
-    def _until(self, ready: Callable[[], bool], operation: str) -> None:
-        """Poll `ready`, for drivers whose waits are unbounded. Raises GpuTimeoutError after `timeout` seconds."""
-        limit = self.timeout
-        if not ready_within(limit, ready, ahead=self._ahead):
-            raise GpuTimeoutError(
-                f"not done after {limit:.4g} s",
-                backend=self.info.backend,
-                device=self.info.name,
-                operation=operation,
-                hint=f"Set {TIMEOUT_VARIABLE} to more seconds if the device is only slow",
-            )
-
-    # The contract.
 
     def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> B:
         """See Device."""
