@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.cli.bench import share_of
+from bitnet_core.cli.bench_tables import share_of
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import floats, matrices, tables, ternaries, vectors
 from bitnet_core.formats.synthetic import SyntheticSource

@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from bitnet_hal.errors import BitnetError, UsageError
@@ -15,7 +15,7 @@ from bitnet_hal.output import check_output, new_file
 
 from bitnet_core.cli import options
 from bitnet_core.cli.bench_devices import bench_devices
-from bitnet_core.cli.bench_speculation import speculation_rows
+from bitnet_core.cli.bench_tables import show
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar
 from bitnet_core.cli.opening import opened, replicas, several_devices
 from bitnet_core.cli.parameters import expanded
@@ -23,7 +23,6 @@ from bitnet_core.options.engine import EngineOptions, Speculate
 from bitnet_core.options.fields import option
 from bitnet_core.options.loading import LoadOptions
 from bitnet_core.options.split import main_device
-from bitnet_core.units import size
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
@@ -113,25 +112,7 @@ def bench(
             from bitnet_core.measure.profiling import chrome_trace
 
             file.write(json.dumps(chrome_trace(profiles, report)).encode())
-    _show(result, profiles, report, speculation, as_json=as_json)
-
-
-def _show(
-    result: BenchResult,
-    profiles: list[StepProfile],
-    report: HardwareReport,
-    speculation: SpeculationResult | None,
-    *,
-    as_json: bool,
-) -> None:
-    if as_json:
-        print_json(result.document() | ({"speculation": speculation.document()} if speculation else {}))
-        return
-    _print(result, list(speculation_rows(speculation)) if speculation else [])
-    for step in profiles:
-        _print_kernels(step, result.read_bandwidth)
-    if profiles:
-        _print_hardware(report)
+    show(result, profiles, report, speculation, as_json=as_json)
 
 
 def _bench_model(
@@ -203,103 +184,3 @@ def _bench_server(url: str, wanted: BenchOptions, *, as_json: bool) -> None:
     if result.errors:
         counted = Counter(result.errors).most_common(3)
         raise BitnetError("requests failed: " + "; ".join(f"{count} x {text[:200]}" for text, count in counted))
-
-
-def _print(result: BenchResult, more: list[tuple[str, str]]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    many = f"{result.sequences} requests of " if result.sequences > 1 else ""
-    rows: list[tuple[str, Any]] = [
-        ("model", result.model),
-        ("device", f"{result.device} ({result.device_name}), {result.compute_path}"),
-        ("load", f"{result.load_seconds:.2f} s"),
-        ("prefill", f"{result.prefill_speed:.1f} tokens/s ({many}{result.prompt_tokens} tokens)"),
-        (
-            "decode",
-            f"{result.decode_speed:.1f} tokens/s ({many}{result.generated_tokens} tokens, {result.repeat} runs)",
-        ),
-        (
-            "host memory",
-            f"{size(result.host_memory)}, {result.host_memory / result.host_total:.1%} of {size(result.host_total)}",
-        ),
-        (
-            "device memory",
-            f"weights {size(result.weight_memory)} and {size(result.wrapped_memory)} used in place, "
-            f"KV cache {size(result.kv_memory)}, "
-            f"scratch {size(result.scratch_memory)}",
-        ),
-        ("read per token", _read(result)),
-    ]
-    if len(result.layers) > 1:
-        rows.insert(2, ("layers", ", ".join(f"{request} {count}" for request, count in result.layers.items())))
-    for name, value in rows + more:
-        table.add_row(cell(name, "bold"), cell(value))
-    print_table(table)
-
-
-def _read(result: BenchResult) -> str:
-    read = f"{result.bytes_per_token / 1e6:.1f} MB"
-    if result.bandwidth_fraction is None:
-        return f"{read}, by all devices together"
-    return f"{read}, {_used(result.bandwidth_fraction)} the measured {result.read_bandwidth / 1e9:.1f} GB/s"
-
-
-def _used(fraction: float) -> str:
-    """Say how a rate compares with a bandwidth. A cache may deliver more than memory."""
-    return f"{fraction:.0%} of" if fraction <= 1 else "in cache: faster than"
-
-
-def share_of(rate: float, bandwidth: float) -> str:
-    """Return a share of the memory's bandwidth for people; "in cache" for bytes that memory could not deliver so
-    fast."""
-    return "in cache" if rate > bandwidth else f"{rate / bandwidth:.0%}"
-
-
-def _print_kernels(step: StepProfile, bandwidth: float) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"{step.step}: {1e3 * step.seconds:.3f} ms", title_justify="left", box=None, pad_edge=False)
-    for column in ("kernel", "launches", "us", "least", "mean", "most", "share", "GB/s", "of the bandwidth"):
-        table.add_column(column, justify="left" if column == "kernel" else "right")
-    for kernel in step.kernels():
-        rate = kernel.bytes_per_second
-        each = (f"{1e6 * seconds:.2f}" for seconds in (kernel.least, kernel.mean, kernel.most))
-        figures = (f"{1e6 * kernel.seconds:.1f}", *each, f"{kernel.seconds / step.seconds:.0%}")
-        speeds = (f"{rate / 1e9:.0f}", share_of(rate, bandwidth))
-        table.add_row(*map(cell, (kernel.kernel, kernel.launches, *figures, *speeds)))
-    print_table(table)
-
-
-def _print_hardware(report: HardwareReport) -> None:
-    """Print the driver's report, or say that there is none."""
-    from bitnet_hal.device import KERNEL_RESOURCES, SENSORS
-    from rich.table import Table
-
-    unreported = "not reported by this backend or its driver"
-    names = [name for name in KERNEL_RESOURCES if any(name in kernel.resources for kernel in report.kernels)]
-    if names:
-        kernels = Table(title="compiled kernels", title_justify="left", box=None, pad_edge=False)
-        for column in ("kernel", "tile", *names):
-            kernels.add_column(column.replace("_", " "), justify="left" if column == "kernel" else "right")
-        for kernel in report.kernels:
-            shown = [_resource(name, kernel.resources.get(name)) for name in names]
-            tile = " x ".join(
-                str(kernel.tuning.tile[name]) for name in ("TILE_N", "TILE_T") if name in kernel.tuning.tile
-            )
-            kernels.add_row(*map(cell, (kernel.tuning.source(kernel.kernel), tile, *shown)))
-        print_table(kernels)
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in report.sensors.items():
-        facts.add_row(cell(name.replace("_", " "), "bold"), cell(f"{value:.0f} {SENSORS[name]}"))
-    if not report.sensors:
-        facts.add_row(cell("temperature, clocks", "bold"), cell(unreported))
-    if not names:
-        facts.add_row(cell("registers, occupancy", "bold"), cell(unreported))
-    print_table(facts)
-
-
-def _resource(name: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0%}" if name == "occupancy" else f"{value:.0f}"

@@ -16,13 +16,14 @@ from bitnet_core.formats.gguf import maple, prediction_heads, qwen35
 from bitnet_core.formats.gguf import ternary as gguf_ternary
 from bitnet_core.formats.gguf.config import read_config
 from bitnet_core.formats.gguf.container import Tensor
+from bitnet_core.formats.gguf.describe import summary, vision_findings
 from bitnet_core.formats.gguf.hadamard import Signs
 from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.gguf.prediction_heads import in_heads
 from bitnet_core.formats.gguf.split import open_gguf
 from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
-from bitnet_core.formats.keys import MetadataReader, short
+from bitnet_core.formats.keys import MetadataReader
 from bitnet_core.formats.mapped import forget_pages
 from bitnet_core.formats.names import INPUT_NORM, floats, tables, ternaries
 from bitnet_core.formats.rotation import Order, reordered
@@ -32,9 +33,6 @@ from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
 from bitnet_core.options.loading import Layout
-from bitnet_core.string_table import StringTable
-
-_LONG = 16  # longer arrays are summarized by `metadata`
 
 
 class GGUFSource:
@@ -80,8 +78,8 @@ class GGUFSource:
             self._matrices = ternaries(self._config)
             self._tiles, self._quantize = tiles, quantize
             self._findings = [*findings, *weight_checks.gguf_tokenizer(path, self._config, self._file.metadata)]
-            self._findings += _vision_findings(path)
-            self._shown = {key: _summary(value) for key, value in self._file.metadata.items()}
+            self._findings += vision_findings(path)
+            self._shown = {key: summary(value) for key, value in self._file.metadata.items()}
             self._scale_blocks: dict[str, int] = {}
             self._findings += self._look()
             self._decision = self._decide(layout)
@@ -298,15 +296,6 @@ class GGUFSource:
                 yield Neurons(config.hidden, config.ffn, up_codes, down_codes, norm)
 
 
-def _vision_findings(path: Path) -> list[Finding]:
-    """Return a finding if a vision tower is beside the model's file."""
-    towers = sorted(file.name for file in path.parent.glob("*mmproj*.gguf"))
-    if not towers:
-        return []
-    text = f"{short(towers[0])} beside the model is a vision tower (mmproj); images are not supported, text is"
-    return [Finding("info", "vision-not-supported", text)]
-
-
 def _norm_of_neurons(config: ModelConfig) -> str:
     """Return the name of the norm of the input of ffn_down, "" if there is none."""
     return f"ffn_down{INPUT_NORM}" if config.projection_norms else "ffn_sub_norm" if config.sub_norms else ""
@@ -319,13 +308,3 @@ def _matrix(tensor: Tensor) -> tuple[int, int]:
     if len(tensor.shape) != 2:
         raise ModelError(f"tensor {tensor.name!r} of shape {list(tensor.shape)} is not a matrix")
     return tensor.shape[0], tensor.shape[1]
-
-
-def _summary(value: Any) -> Any:
-    """Return long arrays as a few words, short ones as lists."""
-    if isinstance(value, StringTable | np.ndarray):
-        if len(value) > _LONG:
-            kind = "strings" if isinstance(value, StringTable) else str(value.dtype)
-            return f"[{len(value)} {kind}]"
-        return list(value) if isinstance(value, StringTable) else value.tolist()
-    return value

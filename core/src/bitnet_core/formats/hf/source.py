@@ -14,6 +14,7 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense, weight_checks
 from bitnet_core.formats.hf.config import read_config
+from bitnet_core.formats.hf.folder import chat_template, model_name, weight_files
 from bitnet_core.formats.hf.mlx import Packs
 from bitnet_core.formats.hf.names import canonical
 from bitnet_core.formats.hf.safetensors_file import LEAST, StoredTensor, read_safetensors
@@ -27,8 +28,6 @@ from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
 from bitnet_core.tokenizer.huggingface import count_tokens
 
-INDEX = "model.safetensors.index.json"
-_MAX_SHARDS = 1 << 10
 _MAX_TOKENIZER = 1 << 26  # bytes; Llama 3's file has 17 million
 _SAMPLE = 1 << 14  # packed bytes of a matrix checked when the folder is opened
 _SAMPLE_ROWS = 32  # rows of a float matrix or an MLX pack checked then
@@ -45,7 +44,7 @@ class HuggingFaceSource:
         generation = folder / "generation_config.json"
         self._generation = read_object(generation) if generation.is_file() else None
         self._tensors = self._read_tensors()
-        name = _name(folder)
+        name = model_name(folder)
         config, self._quantization = read_config(folder / "config.json", self._values, self._tensors.keys(), name)
         pooling, assumed = pooling_of_folder(folder, config.projection_norms)
         config = replace(config, pooling=pooling)
@@ -98,21 +97,12 @@ class HuggingFaceSource:
         file = self._folder / "tokenizer_config.json"
         parts["tokenizer_config"] = read_object(file) if file.is_file() else {}
         parts["generation_config"] = dict(self._generation or {})
-        if (template := self._chat_template("default", "chat_template.jinja")) is not None:
+        if (template := chat_template(self._folder, "default", "chat_template.jinja")) is not None:
             parts["tokenizer_config"]["chat_template"] = template
-        if (template := self._chat_template("tool_use")) is not None:
+        if (template := chat_template(self._folder, "tool_use")) is not None:
             parts["tool_template"] = template
         parts["generation_config"].setdefault("eos_token_id", self._values.get("eos_token_id"))
         return parts
-
-    def _chat_template(self, name: str, *others: str) -> str | None:
-        """Return the template of a name that is a file, or the first of other files: it wins over
-        tokenizer_config.json, as in transformers."""
-        for path in (f"additional_chat_templates/{name}.jinja", *others):
-            file = self._folder / path
-            if file.is_file():
-                return read_text(file)
-        return None
 
     def ternary(self, name: str) -> TernaryWeight:
         tensor = self._tensor(name)
@@ -303,47 +293,3 @@ class HuggingFaceSource:
         columns = tensor.shape[1]
         first = tensor.data[: max(_SAMPLE // columns, 1) * columns]
         odd.inspect(name, scale, weight_checks.nonzero_share(first, 4 * first.size))
-
-
-def _name(folder: Path) -> str:
-    """Return the folder's name; in huggingface_hub's cache, whose folders are commits, the repository's."""
-    folder = folder.resolve()
-    of_cache = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
-    return folder.parent.parent.name.rpartition("--")[2] if of_cache else folder.name
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a folder in name order.
-
-    Raises ModelError if there are none, or if the index names files that are not in the folder.
-    """
-    index = folder / INDEX
-    if index.is_file():
-        names = read_object(index).get("weight_map")
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ModelError(f"{index}: has no weight_map of file names")
-        files = sorted(set(names.values()))
-        if not files or len(files) > _MAX_SHARDS:
-            raise ModelError(f"{index}: names {len(files)} files, not 1 to {_MAX_SHARDS}")
-        for name in files:
-            if Path(name).name != name or not name.endswith(".safetensors"):
-                raise ModelError(f"{index}: names {name[:80]!r}, which is not a safetensors file in the folder")
-            if not (folder / name).is_file():
-                raise ModelError(f"{index}: names {name[:80]!r}, which is missing in the folder; get it as well")
-        return [folder / name for name in files]
-    found = sorted(folder.glob("*.safetensors"))
-    if len(found) == 1:
-        return found
-    if found:
-        raise ModelError(f"{folder}: has {len(found)} safetensors files but no {INDEX}; get the index as well")
-    if list(folder.glob("*.onnx")) or list(folder.glob("onnx/*.onnx")):
-        raise ModelError(
-            f"{folder}: holds the model as ONNX (MatMulNBits), which is not supported; get the model's GGUF file or "
-            "its safetensors"
-        )
-    if list(folder.glob("*.bin")) or list(folder.glob("*.pt")):
-        raise ModelError(
-            f"{folder}: holds only PyTorch checkpoints; they are pickles, which can run any program as they are "
-            "loaded, so they are not read; get the safetensors files"
-        )
-    raise ModelError(f"{folder}: has a config.json but no safetensors file; get the weights as well")
