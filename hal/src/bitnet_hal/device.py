@@ -339,8 +339,8 @@ class KernelResourcesDevice(Device, Protocol):
     """A device with the feature "kernel-resources"."""
 
     def kernel_resources(self, kernel: Kernel) -> Mapping[str, float]:
-        """Return what a compiled kernel uses by the names in KERNEL_RESOURCES, without what the driver does not
-        report."""
+        """Return the resources of a compiled kernel by their names in KERNEL_RESOURCES, without those that the driver
+        does not report."""
 
 
 MAX_ASYNC_READ = 1 << 17

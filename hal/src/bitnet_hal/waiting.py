@@ -28,10 +28,10 @@ _SLOWEST_SOFTWARE = 1e9
 """Multiply-adds a second that every GPU, and every software device, exceeds."""
 
 _SLACK = 20.0
-"""A device is given so many times as long as it needed at its fastest."""
+"""A device may take this many times as long as it needed at its fastest."""
 
 _LARGE = 1e9
-"""Multiply-adds from which a wait tells the speed of a device."""
+"""Multiply-adds from which a wait measures the speed of a device."""
 
 
 @lru_cache(maxsize=4096)

@@ -143,9 +143,9 @@ class OpenModel:
     ) -> npt.NDArray[np.float32] | npt.NDArray[np.int8]:
         """Return the vectors of texts, [texts, dimensions], pooled and normalized as the model's files say.
 
-        Texts may be token ids, with those that begin and end a text. dimensions: keep the first so many numbers. dtype:
-        "float32", or "int8": each vector is scaled so that its largest magnitude is 127. truncate: cut long texts.
-        Raises UsageError for a model that generates text, an empty text, and one longer than the context.
+        Texts may be token ids, with those that begin and end a text. dimensions: number of elements to keep, from the
+        first on. dtype: "float32", or "int8": each vector is scaled so that its largest magnitude is 127. truncate: cut
+        long texts. Raises UsageError for a model that generates text, an empty text, and one longer than the context.
         """
         given = EmbedOptions(**check_options(options, EmbedSettings))
         return embed(self.engine, self.tokenizer, checked("texts", texts, TEXTS), given)

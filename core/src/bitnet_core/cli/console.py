@@ -40,7 +40,7 @@ def say(text: str, style: str = "dim") -> None:
     """Print a line on stderr."""
     if sys.stderr.isatty():
         stderr().print(harmless(text), style=style, markup=False, soft_wrap=False)
-    else:  # nobody waits for rich, which would write the same
+    else:  # importing rich takes time, and it would write the same
         sys.stderr.write(harmless(text) + "\n")
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _IN_LINES = frozenset(
     ("device", "index", "name", "type", "total_memory", "driver", "fake", "extra", "batch_invariant_rows")
 )
-"""What the first lines about a device say."""
+"""The first lines about a device."""
 _BYTES = frozenset(("max_allocation", "max_binding", "shared_memory", "workgroup_storage"))
 
 

@@ -39,7 +39,7 @@ def exclude_from_collection() -> None:
 
 @contextmanager
 def turns_of_threads(seconds: float) -> Iterator[None]:
-    """Let threads that wait for the interpreter's lock have it after so many seconds, in the block."""
+    """Within the block, let threads that wait for the interpreter's lock have it after this many seconds."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(seconds)
     try:

@@ -62,7 +62,7 @@ def changes(before: Presence, now: Presence) -> Iterator[dict[str, Any]]:
 
 
 def _by_card(presence: Presence) -> dict[str, DeviceInfo]:
-    """Return the devices by what stays the same when another one departs and indices move."""
+    """Return the devices by a key that stays the same when another one departs and indices move."""
     return {info.physical_id or info.request: info for info in presence.devices}
 
 

@@ -119,7 +119,7 @@ def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/p
 
 
 def _failing(device: Device) -> str:
-    """Return which kernels do not compile, and where the compiler's log is; "" if all do."""
+    """Name the kernels that do not compile, and the place of the compiler's log; "" if all do."""
     failed = failing_kernels(device)
     if not failed:
         return ""

@@ -165,8 +165,8 @@ def memory_wanted(options: EngineOptions, source: ModelSource, device: Described
 def free_share(device: DescribedDevice, taken: int) -> int:
     """Return the bytes of a cache without a given size, on a device where weights and scratch take `taken` bytes.
 
-    A discrete GPU gives half of what is left of its memory; if its driver does not report free memory, all of it counts
-    as free. Other devices share their memory with all programs: a quarter of the free memory, up to 1 GiB.
+    A discrete GPU gives half of its remaining memory; if its driver does not report free memory, all of it counts as
+    free. Other devices share their memory with all programs: a quarter of the free memory, up to 1 GiB.
     """
     info, free = device.info, device.free_memory()
     if info.type is DeviceType.GPU:

@@ -82,7 +82,7 @@ class Engine(Executor):
             return self.scheduler.fail_request(request, error)
 
     def set_pace(self, seconds: float) -> None:
-        """Let greedy tokens be read at most so many seconds apart (see StepCountPolicy)."""
+        """Set the longest interval in seconds between two reads of greedy tokens (see StepCountPolicy)."""
         self.scheduler.multi_step.step_count.seconds = seconds
 
     def abort_request(self, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Predict whether a model loads on a device, with which sizes, and at what least size."""
+"""Predict whether a model loads on a device, with which sizes, and the smallest that it needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Fit:
 
 
 def predict(source: ModelSource, device: Device, options: EngineOptions) -> Fit:
-    """Compare a model's memory with what is free on an open device, on which nothing is loaded. Raises the UsageError
+    """Compare a model's memory with the free memory of an open device on which nothing is loaded. Raises the UsageError
     or ModelError with which loading would fail."""
     info = device.info
     config = options.config_of(source.config)

@@ -17,7 +17,7 @@ from bitnet_core.hub.reference import meant
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.loading import Layout
 
-_START = 64  # bytes by which a file is told
+_START = 64  # bytes by which the kind of a file is recognised
 _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, little-endian
 
 

@@ -44,7 +44,7 @@ def in_child(reference: str, say: Callable[[str], None]) -> Path:
 
 
 def serve(reference: str, fetch: Fetch) -> None:
-    """Run in the child: fetch, and write lines of JSON: what to say, and at last the path or the error."""
+    """Run in the child: fetch, and write lines of JSON: messages for the user, and at last the path or the error."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     Thread(target=_end_with_parent, daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Reports of the driver beside a profile: sensors of the device, and what each of its compiled kernels uses."""
+"""Reports of the driver beside a profile: sensors of the device, and the resources of each of its compiled kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bitnet_core.engine.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """A compiled kernel of a step, and what it uses by the names in bitnet_hal.device.KERNEL_RESOURCES."""
+    """A compiled kernel of a step, and its resources by the names in bitnet_hal.device.KERNEL_RESOURCES."""
 
     kernel: str
     tuning: Tuning

@@ -74,7 +74,7 @@ def _literal(choices: tuple[Any, ...]) -> Kind:
 
 
 def _list(item: Kind, build: Callable[[Iterable[Any]], Any]) -> Kind:
-    """Accept what can be iterated over twice, but no text, whose parts are texts too."""
+    """Accept a value that can be iterated over twice, but no text: its parts are texts too."""
 
     def convert(value: Any) -> Any:
         if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping) or iter(value) is value:

@@ -50,7 +50,7 @@ class HybridPlan(Plan):
 
     def repeat(self, scratch: Scratch, cache: CacheViews, rows: int, kept: KeptInputs) -> list[Launch]:
         """Return the launches that advance the states of the delta nets by the rows of step[rows], from the kept inputs
-        of a step of so many rows; rows with position < 0 are left out."""
+        of a step of `rows` rows; rows with position < 0 are left out."""
         launches = []
         deltas = [layer.delta for layer in self.weights.layers if layer.delta]
         for net, (own, states) in enumerate(zip(deltas, cache.states, strict=True)):

@@ -25,7 +25,7 @@ class LinearLayers:
     """
 
     left_out: frozenset[str] = frozenset()
-    """Optional kernels that do not compute what the model needs."""
+    """Optional kernels that do not suit the model."""
 
     def __init__(self, weights: DeviceWeights, launcher: Launcher, *, fused: bool) -> None:
         self.weights = weights

@@ -33,7 +33,7 @@ class DeviceMemoryPlan:
 
     @property
     def loaded(self) -> int:
-        """Sum of what loading a model allocates."""
+        """Bytes that loading a model allocates."""
         return self.weights + self.kv_cache + self.block_tables + self.decode_scratch + self.lm_head_int8
 
     @property

@@ -35,7 +35,7 @@ def weight_sizes(source: ModelSource, config: ModelConfig, info: DeviceInfo, pos
     """Return the bytes of the layers and tables of `config` on a device, with a rotary table for `positions` positions.
 
     A device that shares the host's memory is taken to wrap every matrix. Raises ModelError and UsageError if a matrix
-    row or the rotary table exceeds what the device can bind.
+    row or the rotary table exceeds the device's largest binding.
     """
     memory = _CountingMemory(info, source.path)
     _Counter(source, config, info, memory).all(positions, prediction=config.prediction_head)
@@ -61,7 +61,7 @@ class _PlannedDevice:
 
 
 class _CountingMemory(WeightMemory):
-    """Counts what a WeightMemory places, without reading it."""
+    """Counts the bytes that a WeightMemory would place."""
 
     def __init__(self, info: DeviceInfo, path: Path) -> None:
         super().__init__(cast(Device, _PlannedDevice(info)), path, lambda nbytes: None)

@@ -120,7 +120,7 @@ class Tokenizer:
             )
 
     def most_characters(self, tokens: int) -> int:
-        """Return the most characters of a text that has so many tokens."""
+        """Return the largest number of characters of a text of this many tokens."""
         return tokens * self._SHRINKING * self._longest_token
 
     _SHRINKING: Final = 4

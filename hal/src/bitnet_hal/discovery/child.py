@@ -64,7 +64,7 @@ class Child:
         self._reader.start()
 
     def is_done(self, seconds: float) -> bool:
-        """Wait for the answer or the end of the process, at most so many seconds."""
+        """Wait for the answer or the end of the process, at most this many seconds."""
         self._reader.join(max(0.0, seconds))
         return not self._reader.is_alive()
 

@@ -45,7 +45,7 @@ def watchable() -> list[str]:
 
 
 def present(name: str, seconds: float = LEFT_OUT_AFTER) -> Presence:
-    """Ask the driver of a backend in a new process, for at most so many seconds."""
+    """Ask the driver of a backend in a new process, for at most this many seconds."""
     try:
         process = spawned(name, "main_devices")
     except (OSError, ValueError) as exc:

@@ -68,7 +68,7 @@ def parse_requests(text: str) -> tuple[DeviceRequest, ...]:
 
 
 def resolve_requests(choice: str | None) -> tuple[DeviceRequest, ...]:
-    """Return the effective requests where several devices are possible: as resolve_request, or those of a list."""
+    """Return the effective requests of a caller who accepts several devices: as resolve_request, or those of a list."""
     listed = choice if choice is not None else os.environ.get("BITNET_DEVICE", "")
     return parse_requests(listed) if _is_several(listed) else (resolve_request(choice),)
 

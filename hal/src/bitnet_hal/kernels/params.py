@@ -14,7 +14,7 @@ KV_BLOCK = 64
 KV_TYPES = ("f32", "f16", "int8")
 DENSE_TYPES: tuple[DenseType, ...] = ("f32", "f16", "bf16", "q8_0", "q6_K")
 PRODUCT = frozenset({"rows", "outs", "width"})
-"""Parameters of a matrix product: its multiply-adds, and what its tiling may depend on."""
+"""Parameters of a matrix product: its multiply-adds, and the sizes that its tiling may depend on."""
 RELU2, SILU, SIGMOID = 0, 1, 2
 STEP_FIELDS = 4
 """i32 values in one row of the step buffer."""

@@ -1,7 +1,7 @@
 """State checkpoints: states of delta nets after full blocks, for later requests with the same prefix.
 
 Keys and values of a prefix can be shared because they are stored by position; a state summarises all tokens so far, so
-it is copied where later requests may begin (schedule.state_positions).
+it is copied at positions at which later requests may begin (schedule.state_positions).
 """
 
 from __future__ import annotations

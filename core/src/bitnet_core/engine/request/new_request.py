@@ -1,4 +1,4 @@
-"""Make a request for an engine, and check what a caller gives."""
+"""Make a request for an engine, and check its arguments."""
 
 from __future__ import annotations
 

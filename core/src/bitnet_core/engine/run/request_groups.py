@@ -59,7 +59,7 @@ class RequestGroups:
         futures = {group: self._threads.submit(run, group) for group in tasks}
         try:
             wait(futures.values())
-        except BaseException:  # an interrupt: what the threads use must not be freed yet
+        except BaseException:  # an interrupt: the threads still use their buffers
             wait(futures.values())
             raise
         return {group: future.result() for group, future in futures.items()}

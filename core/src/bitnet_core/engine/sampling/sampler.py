@@ -165,8 +165,8 @@ class Sampler:
         self._number = None
 
     def go_on(self, drawn: int, scores: Iterable[TokenScore] = ()) -> None:
-        """Continue after tokens that a copy of this sampler chose with so many random numbers in all. scores: those of
-        the new tokens."""
+        """Continue after tokens that a copy of this sampler chose. drawn: number of random numbers that it has taken in
+        all. scores: those of the new tokens."""
         if drawn != self.drawn:
             self.drawn = drawn
             self._random = self._number = None

@@ -32,7 +32,8 @@ def prompt_checkpoint(prompt_tokens: int, chunk: int) -> int:
 
 
 def rows_to_checkpoint(request: Request, count: int, chunk: int) -> int:
-    """Return how many of the next `count` rows to compute, so that the step ends where states can be kept."""
+    """Return how many of the next `count` rows to compute, so that the step ends at a position at which states can be
+    kept."""
     start = request.computed
     if start < (end := prompt_checkpoint(request.prompt_tokens, chunk)):
         count = min(count, end - start)

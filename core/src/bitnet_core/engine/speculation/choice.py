@@ -29,7 +29,8 @@ class Speculation:
     there is none. spares: number of requests whose delta net states can be copied for a step. devices: number of
     devices that the layers are on.
 
-    Raises UsageError if the option `speculate` needs what is not there, or leaves the draft model unused.
+    Raises UsageError if the option `speculate` needs a head or a draft model that is missing, or leaves the draft model
+    unused.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class PredictionDrafter:
         return {request: drafts[request.req_index] for request in limits if request.req_index in drafts}
 
     def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
-        """Do nothing: the runner's `keep_rows` tells the head."""
+        """Do nothing: the runner's `keep_rows` passes the result to the head."""
 
     def close(self) -> None:
         """Do nothing: the head is part of the runner."""

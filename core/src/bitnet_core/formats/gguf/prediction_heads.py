@@ -22,7 +22,7 @@ from bitnet_core.model.source import Finding
 T = TypeVar("T")
 
 _NAMES = {"post_attention_norm": "ffn_norm"}
-"""Names of an attention layer's tensors where the file's are not ModelSource's."""
+"""Names of an attention layer's tensors that differ from ModelSource's."""
 
 _LAYER = re.compile(r"blk\.(\d{1,4})\.(.+)")
 

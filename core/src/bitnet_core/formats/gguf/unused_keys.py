@@ -42,7 +42,7 @@ _WITHOUT_EFFECT: Final = frozenset({
     *("tensor_data_layout", "attention.layer_norm_epsilon", "leading_dense_block_count", "rope.scale_linear"),
     *("rope.type", "n_deepstack_layers", "attention.group_norm_groups", "interleave_moe_layer_step"),
 })  # fmt: skip
-"""Keys about what these architectures do not have, or that state what holds for them anyway."""
+"""Keys about features that these architectures do not have, or that only repeat what the architecture implies."""
 _MULTIPLIERS: Final = frozenset({"embedding_scale", "residual_scale", "logit_scale"})
 _GROUPS: Final = ("rope.scaling.", "vision.", "mtp.")
 
