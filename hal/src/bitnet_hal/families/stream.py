@@ -219,12 +219,13 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         finally:
             self.call("GraphDestroy", "record", graph)
 
-    def _replay(self, recorded: StreamRecorded) -> None:
+    def _replay_many(self, recorded: StreamRecorded, times: int) -> None:
         if recorded.native is None:  # the driver has no graphs
-            super()._replay(recorded)
+            super()._replay_many(recorded, times)
             return
         self.select()
-        self.call("GraphLaunch", "replay", recorded.native, self.stream)
+        for _ in range(times):
+            self.call("GraphLaunch", "replay", recorded.native, self.stream)
 
     def _forget(self, recorded: StreamRecorded) -> None:
         if recorded.native is not None:

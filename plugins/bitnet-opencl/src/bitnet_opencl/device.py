@@ -127,12 +127,13 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         """Make a kernel object for each launch, whose arguments are set once."""
         recording.native = tuple(prepared(self._queue, launch) for launch in recording.launches)
 
-    def _replay(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> None:
+    def _replay_many(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel], times: int) -> None:
         launches: tuple[PreparedLaunch, ...] = recording.native
-        for launch in launches:
-            if status := launch.enqueue():
-                check(status, f"replay of {launch.entry}")
-        self._queue.flush()
+        for _ in range(times):
+            for launch in launches:
+                if status := launch.enqueue():
+                    check(status, f"replay of {launch.entry}")
+            self._queue.flush()
 
     def _timings(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> list[float]:
         """Time each launch by the device's clock, to which NVIDIA's driver adds about 5 us per launch."""
