@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the calls of every function")
     options = parser.parse_args()
     steps = sorted(trace(options.device), key=Counter.total)
-    for name, calls in (("fewest", steps[0]), ("most", steps[-1])):
+    for name, calls in (("fewest", steps[0]), ("median", steps[len(steps) // 2]), ("most", steps[-1])):
         files = {file for file, _ in calls}
         print(f"{name}: {calls.total()} calls of {len(calls)} functions in {len(files)} files")
         if options.list:
