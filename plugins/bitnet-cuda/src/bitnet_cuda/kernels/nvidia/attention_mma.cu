@@ -55,6 +55,159 @@ __device__ inline float over_row(float v, bool largest) {  // the four lanes tha
     return v;
 }
 
+typedef float Scores[KV_BLOCK / 8][4];  // of 16 rows with a block of positions, in a lane's places of mma.m16n8k16
+
+// Queries of 16 rows from `first` on, of which those behind the last are copies of it, times scale, in powers of two.
+__device__ inline void load_queries(Queries& queries, const float* q, size_t stride, u32 first, u32 rows, float scale) {
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float factor = scale * LOG2_E;
+#pragma unroll
+    for (int k = 0; k < K_STEPS; k++) {
+        u32 high[4], low[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 row = min(first + g + 8 * (i % 2), rows - 1);
+            const Pair* from = (const Pair*)(q + row * stride + 16 * k + 8 * (i / 2) + 2 * t);
+            split_halves(from->a * factor, from->b * factor, high[i], low[i]);
+        }
+        queries.store(k, high, low);
+    }
+}
+
+__device__ inline void multiply_keys(Scores& s, const Queries& queries, const Words* keys) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < KV_BLOCK / 8; n++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) s[n][j] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < K_STEPS; k++) {
+        u32 high[4], low[4];
+        queries.load(k, high, low);
+#pragma unroll
+        for (int n = 0; n < KV_BLOCK / 8; n += 2) {
+            u32 part[4];
+            load_matrices(part, keys + word_of(8 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+            mma_half(s[n], low, part[0], part[1]);
+            mma_half(s[n + 1], low, part[2], part[3]);
+            mma_half(s[n], high, part[0], part[1]);
+            mma_half(s[n + 1], high, part[2], part[3]);
+        }
+    }
+}
+
+// Scores of positions behind the last ones of rows g and g + 8 become -inf. start: the block's first position.
+__device__ inline void mask(Scores& s, int start, const int (&last)[2]) {
+    int t = threadIdx.x % 4;
+#pragma unroll
+    for (int n = 0; n < KV_BLOCK / 8; n++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (start + 8 * n + 2 * t + j % 2 > last[j / 2]) s[n][j] = minus_infinity();
+}
+
+// A warp's 16 rows: sums of weighted values, largest scores and sums of weights of rows g and g + 8, in a lane's places of
+// mma.m16n8k16.
+struct Rows16 {
+    float acc[HEAD_DIM / 8][4], largest[2], total[2];
+
+    __device__ Rows16() : largest{minus_infinity(), minus_infinity()}, total{0.0f, 0.0f} {
+#pragma unroll
+        for (int n = 0; n < HEAD_DIM / 8; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) acc[n][j] = 0.0f;
+    }
+    // Scores become weights of a running maximum, by which the sums so far are scaled.
+    __device__ void weigh(Scores& s) {
+        float now[2] = {largest[0], largest[1]}, rescale[2];
+#pragma unroll
+        for (int n = 0; n < KV_BLOCK / 8; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) now[j / 2] = fmaxf(now[j / 2], s[n][j]);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            now[i] = over_row(now[i], true);
+            float base = now[i] == minus_infinity() ? 0.0f : now[i];
+            rescale[i] = exp2f(largest[i] - base);
+            largest[i] = now[i];
+            now[i] = base;
+            total[i] *= rescale[i];
+        }
+#pragma unroll
+        for (int n = 0; n < KV_BLOCK / 8; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                s[n][j] = exp2f(s[n][j] - now[j / 2]);
+                total[j / 2] += s[n][j];
+            }
+#pragma unroll
+        for (int n = 0; n < HEAD_DIM / 8; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) acc[n][j] *= rescale[j / 2];
+    }
+    __device__ void add(const Scores& weights, const Words* values) {
+        u32 lane = threadIdx.x % 32;
+#pragma unroll
+        for (int k = 0; k < KV_BLOCK / 16; k++) {
+            u32 high[4], low[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float* pair = weights[2 * k + i / 2] + i % 2 * 2;
+                split_halves(pair[0], pair[1], high[i], low[i]);
+            }
+#pragma unroll
+            for (int n = 0; n < HEAD_DIM / 8; n += 2) {
+                u32 part[4];
+                u32 row = 16 * k + lane / 8 % 2 * 8 + lane % 8;
+                load_matrices_transposed(part, values + word_of(row, n + lane / 16));
+                mma_half(acc[n], low, part[0], part[1]);
+                mma_half(acc[n + 1], low, part[2], part[3]);
+                mma_half(acc[n], high, part[0], part[1]);
+                mma_half(acc[n + 1], high, part[2], part[3]);
+            }
+        }
+    }
+    // to: row g + 8 i, the lane's first element. sum: of the row's weights.
+    __device__ void store(Pair* to, int i, float sum, bool used) const {
+        float factor = used ? 1.0f / (sum * VALUE_UNITS) : 0.0f;
+#pragma unroll
+        for (int n = 0; n < HEAD_DIM / 8; n++) to[4 * n] = Pair{acc[n][2 * i] * factor, acc[n][2 * i + 1] * factor};
+    }
+};
+
+// The warp's rows, `at`.. of the tile, from `run` to `end`, whose sequence has the blocks of `table` up to position `longest`.
+__device__ inline void attend(Rows16& mine, const Queries& queries, const CacheBlocks& cache, const int* positions, u32 at,
+                              u32 run, u32 end, int longest, const int* table, u32 n_kv_heads, u32 kv_head) {
+    u32 g = threadIdx.x % 32 / 4;
+    int last[2];
+    for (u32 i = 0; i < 2; i++) {
+        u32 row = at + g + 8 * i;
+        last[i] = row >= run && row < end ? positions[row] : -1;
+    }
+    int deepest = (int)warp_max((float)max(last[0], last[1]));  // positions are far below 2^24
+    int shallowest = -(int)warp_max((float)-min(last[0], last[1]));
+    u32 blocks = (u32)longest / KV_BLOCK + 1;
+    for (u32 b = 0; b <= blocks; b++) {
+        if (b < blocks) cache.ask(b, (size_t)table[b] * n_kv_heads + kv_head, (u32)longest + 1 - b * KV_BLOCK);
+        copy_group();
+        if (b == 0) continue;
+        copy_wait<1>();
+        __syncthreads();
+        int start = (int)(b - 1) * KV_BLOCK;
+        const Words* keys = cache.unpacked(b - 1, (u32)longest + 1 - start);
+        if (start <= deepest) {
+            Scores s;
+            multiply_keys(s, queries, keys);
+            cache.scale_scores(s);
+            if (start + KV_BLOCK - 1 > shallowest) mask(s, start, last);
+            mine.weigh(s);
+            cache.scale_weights(s);
+            mine.add(s, keys + KV_BLOCK * CHUNKS);
+        }
+        __syncthreads();
+    }
+}
+
 KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, const Row* step, const int* tables,
                  float* out, u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks,
                  float scale) {
@@ -65,6 +218,7 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
     u32 first = ((rows + TILE_T - 1) / TILE_T - 1 - blockIdx.y) * TILE_T;  // long rows first
     u32 head = blockIdx.x * TILE_N + warp / (TILE_T / 16), kv_head = head / (n_heads / n_kv_heads);
     u32 at = warp % (TILE_T / 16) * 16;
+    size_t stride = (size_t)n_heads * HEAD_DIM;
     let_next_start();
     wait_for_previous();
     for (u32 i = threadIdx.x; i < TILE_T; i += GROUP) {
@@ -73,130 +227,19 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
         sequences[i] = used ? step[first + i].sequence : -1;
     }
     Queries queries(pool + CacheBlocks::WORDS);
-#pragma unroll
-    for (int k = 0; k < K_STEPS; k++) {
-        u32 q_high[4], q_low[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 row = min(first + at + g + 8 * (i % 2), rows - 1);
-            const Pair* from = (const Pair*)(q + ((size_t)row * n_heads + head) * HEAD_DIM + 16 * k + 8 * (i / 2) + 2 * t);
-            float factor = scale * LOG2_E;  // scores in powers of two
-            split_halves(from->a * factor, from->b * factor, q_high[i], q_low[i]);
-        }
-        queries.store(k, q_high, q_low);
-    }
-    float acc[HEAD_DIM / 8][4], largest[2] = {minus_infinity(), minus_infinity()}, total[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int n = 0; n < HEAD_DIM / 8; n++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) acc[n][j] = 0.0f;
+    load_queries(queries, q + (size_t)head * HEAD_DIM, stride, first + at, rows, scale);
+    Rows16 mine;
     __syncthreads();
-
     for (u32 run = 0, end; run < TILE_T; run = end) {
-        int sequence = sequences[run], longest = -1, last[2];
+        int sequence = sequences[run], longest = -1;
         for (end = run; end < TILE_T && sequences[end] == sequence; end++) longest = max(longest, positions[end]);
-        if (longest < 0) continue;
-        for (u32 i = 0; i < 2; i++) {
-            u32 row = at + g + 8 * i;
-            last[i] = row >= run && row < end ? positions[row] : -1;
-        }
-        int deepest = (int)warp_max((float)max(last[0], last[1]));  // positions are far below 2^24
-        int shallowest = -(int)warp_max((float)-min(last[0], last[1]));
-        const int* table = tables + (size_t)sequence * max_blocks;
-        u32 blocks = (u32)longest / KV_BLOCK + 1;
-        for (u32 b = 0; b <= blocks; b++) {
-            if (b < blocks) cache.ask(b, (size_t)table[b] * n_kv_heads + kv_head, (u32)longest + 1 - b * KV_BLOCK);
-            copy_group();
-            if (b == 0) continue;
-            copy_wait<1>();
-            __syncthreads();
-            int start = (int)(b - 1) * KV_BLOCK;
-            const Words* keys = cache.unpacked(b - 1, (u32)longest + 1 - start);
-            if (start <= deepest) {
-                const Words* values = keys + KV_BLOCK * CHUNKS;
-                float s[8][4];
-#pragma unroll
-                for (int n = 0; n < 8; n++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) s[n][j] = 0.0f;
-#pragma unroll
-                for (int k = 0; k < K_STEPS; k++) {
-                    u32 q_high[4], q_low[4];
-                    queries.load(k, q_high, q_low);
-#pragma unroll
-                    for (int n = 0; n < 8; n += 2) {
-                        u32 part[4];
-                        load_matrices(part, keys + word_of(8 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
-                        mma_half(s[n], q_low, part[0], part[1]);
-                        mma_half(s[n + 1], q_low, part[2], part[3]);
-                        mma_half(s[n], q_high, part[0], part[1]);
-                        mma_half(s[n + 1], q_high, part[2], part[3]);
-                    }
-                }
-                cache.scale_scores(s);
-                if (start + KV_BLOCK - 1 > shallowest)
-#pragma unroll
-                    for (int n = 0; n < 8; n++)
-#pragma unroll
-                        for (int j = 0; j < 4; j++)
-                            if (start + 8 * n + 2 * (int)t + j % 2 > last[j / 2]) s[n][j] = minus_infinity();
-                float now[2] = {largest[0], largest[1]}, rescale[2];
-#pragma unroll
-                for (int n = 0; n < 8; n++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) now[j / 2] = fmaxf(now[j / 2], s[n][j]);
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    now[i] = over_row(now[i], true);
-                    float base = now[i] == minus_infinity() ? 0.0f : now[i];
-                    rescale[i] = exp2f(largest[i] - base);
-                    largest[i] = now[i];
-                    now[i] = base;
-                    total[i] *= rescale[i];
-                }
-#pragma unroll
-                for (int n = 0; n < 8; n++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) {
-                        s[n][j] = exp2f(s[n][j] - now[j / 2]);
-                        total[j / 2] += s[n][j];
-                    }
-                cache.scale_weights(s);
-#pragma unroll
-                for (int n = 0; n < HEAD_DIM / 8; n++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) acc[n][j] *= rescale[j / 2];
-#pragma unroll
-                for (int k = 0; k < KV_BLOCK / 16; k++) {
-                    u32 high[4], low[4];
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const float* pair = s[2 * k + i / 2] + i % 2 * 2;
-                        split_halves(pair[0], pair[1], high[i], low[i]);
-                    }
-#pragma unroll
-                    for (int n = 0; n < HEAD_DIM / 8; n += 2) {
-                        u32 part[4];
-                        u32 row = 16 * k + lane / 8 % 2 * 8 + lane % 8;
-                        load_matrices_transposed(part, values + word_of(row, n + lane / 16));
-                        mma_half(acc[n], low, part[0], part[1]);
-                        mma_half(acc[n + 1], low, part[2], part[3]);
-                        mma_half(acc[n], high, part[0], part[1]);
-                        mma_half(acc[n + 1], high, part[2], part[3]);
-                    }
-                }
-            }
-            __syncthreads();
-        }
+        if (longest >= 0)
+            attend(mine, queries, cache, positions, at, run, end, longest, tables + (size_t)sequence * max_blocks, n_kv_heads, kv_head);
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         u32 in_tile = at + g + 8 * i, row = first + in_tile;
-        float sum = over_row(total[i], false);
-        if (row >= rows) continue;
-        float factor = positions[in_tile] < 0 ? 0.0f : 1.0f / (sum * VALUE_UNITS);
-        Pair* to = (Pair*)(out + ((size_t)row * n_heads + head) * HEAD_DIM + 2 * t);
-#pragma unroll
-        for (int n = 0; n < HEAD_DIM / 8; n++) to[4 * n] = Pair{acc[n][2 * i] * factor, acc[n][2 * i + 1] * factor};
+        float sum = over_row(mine.total[i], false);
+        if (row < rows) mine.store((Pair*)(out + row * stride + head * HEAD_DIM + 2 * t), i, sum, positions[in_tile] >= 0);
     }
 }
