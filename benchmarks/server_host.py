@@ -1,11 +1,13 @@
-"""Measure the host's work of `bitnet serve` beside a simulated GPU that takes a fixed time and computes nothing.
+"""Measure the host's work of `bitnet serve` beside simulated GPUs that take a fixed time and compute nothing.
 
     python benchmarks/server_host.py --clients 64
+    python benchmarks/server_host.py --clients 64 --devices 2
 
-The device (timed_device.py) takes the time of an H200 with 2B-4T, the model is tiny but for its vocabulary, and the
-clients are those of `bitnet bench --server`, in a process of their own. Prints the processor time of the server and of
-its device's process for each token of an answer, and the share of `bitnet bench -s` on the same device, counted alike.
-The share says how much of a GPU's time the host would waste, not how fast a GPU is.
+A device (timed_device.py) takes the time of an H200 with 2B-4T, the model is tiny but for its vocabulary, and the
+clients of each device are those of `bitnet bench --server`, in a process of their own. Prints the processor time of the
+server's first process, of its other HTTP processes and of the devices' processes for each token of an answer, and the
+share of `bitnet bench -s` on the same devices, counted alike. The share says how much of a GPU's time the host would
+waste, not how fast a GPU is; it means nothing on a machine with fewer processor cores than processes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import argparse
 import os
 import statistics
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,11 +28,14 @@ import psutil
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from make_gguf import write
+from replicas import wait_for_devices
 from server import direct, measure, served, words_for
 
 _ENTRY = "[bitnet.backends]\ntimed = timed_device\n"
 _METADATA = "Metadata-Version: 2.1\nName: bitnet-timed\nVersion: 1\n"
 _SHAPE = "server-host"
+_START_SECONDS = 5.0
+"""Seconds in which a server with several devices starts its HTTP processes."""
 
 
 def install(folder: Path) -> None:
@@ -41,25 +48,29 @@ def install(folder: Path) -> None:
 
 
 def seconds_spent(process: int) -> dict[str, float]:
-    """Return the processor time of the event loop, of the server's other threads, and of the process of the device
-    (Linux)."""
+    """Return the processor time of the server's event loop, of its other threads, of its other HTTP processes, and of
+    the processes of the devices (Linux)."""
     threads: dict[int, float] = {}
     for thread in Path(f"/proc/{process}/task").iterdir():
         threads[int(thread.name)] = int((thread / "schedstat").read_text().split()[0]) / 1e9
     loop = threads.pop(process)
-    children = [child.cpu_times() for child in psutil.Process(process).children()]
-    engine = sum(times.user + times.system for times in children)
-    return {"event loop": loop, "other threads": sum(threads.values()), "engine": engine}
+    spent = {"event loop": loop, "other threads": sum(threads.values()), "HTTP processes": 0.0, "devices": 0.0}
+    for child in psutil.Process(process).children():
+        times = child.cpu_times()
+        kind = "HTTP processes" if "http_process" in str(child.cmdline()) else "devices"
+        spent[kind] += times.user + times.system
+    return spent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[64])
+    parser.add_argument("--devices", type=int, default=1, help="1 to 8, each with its clients")
     parser.add_argument("-p", "--prompt", type=int, default=128)
     parser.add_argument("-n", "--tokens", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=7)
     args = parser.parse_args()
-    args.device, args.synthetic = ["timed"], _SHAPE
+    args.device, args.synthetic = [f"timed:{index}" for index in range(args.devices)], _SHAPE
     SHAPES[_SHAPE] = replace(SHAPES["2b4t"], hidden=256, ffn=640, n_heads=4, n_kv_heads=2, head_dim=64)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -73,24 +84,31 @@ def report(args: argparse.Namespace) -> None:
     """Print the figures of every number of clients."""
     for clients in args.clients:
         beside = direct(args, clients)
-        with served(args, args.device) as ((url,), (process,)):
+        with ExitStack() as stack:
+            (url,), (process,) = stack.enter_context(served(args, [",".join(args.device)]))
+            pool = stack.enter_context(ProcessPoolExecutor(args.devices, get_context("spawn")))  # the clients
+            if args.devices > 1:
+                wait_for_devices(url)
+                time.sleep(_START_SECONDS)
             words = words_for(url, args.prompt)
             runs: list[dict[str, Any]] = []
             times: list[dict[str, float]] = []
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # clients in a process of their own
-                for run in range(args.repeat + 1):
-                    before = seconds_spent(process)
-                    document = pool.submit(measure, url, clients, words, args.tokens, run * clients).result()
-                    runs.append(document)
-                    spent = {part: seconds - before[part] for part, seconds in seconds_spent(process).items()}
-                    times.append({part: 1e6 * seconds / document["tokens"] for part, seconds in spent.items()})
+            for run in range(args.repeat + 1):
+                before = seconds_spent(process)
+                firsts = [(run * args.devices + at) * clients for at in range(args.devices)]
+                calls = [pool.submit(measure, url, clients, words, args.tokens, first) for first in firsts]
+                documents = [call.result() for call in calls]
+                runs += [documents[0] | {"tokens_per_second": sum(one["tokens_per_second"] for one in documents)}]
+                spent = {part: seconds - before[part] for part, seconds in seconds_spent(process).items()}
+                tokens = sum(one["tokens"] for one in documents)
+                times.append({part: 1e6 * seconds / tokens for part, seconds in spent.items()})
         rates = [document["tokens_per_second"] for document in runs[1:]]
         rate = statistics.median(rates)
         parts = {part: statistics.mean(one[part] for one in times[1:]) for part in times[0]}
         print(
-            f"{clients} clients: {rate:.0f} tokens/s ({min(rates):.0f} to {max(rates):.0f}), "
-            f"{100 * rate / beside.whole:.0f} % of bitnet bench -s {clients} ({beside.whole:.0f}, "
-            f"decoding {beside.decode:.0f})"
+            f"{args.devices} x {clients} clients: {rate:.0f} tokens/s ({min(rates):.0f} to {max(rates):.0f}), "
+            f"{100 * rate / beside.whole / args.devices:.0f} % of {args.devices} x bitnet bench -s {clients} "
+            f"({beside.whole:.0f}, decoding {beside.decode:.0f})"
         )
         print("  us of a token: " + ", ".join(f"{part} {spent:.1f}" for part, spent in parts.items()))
         print(f"  ms: first token {runs[-1]['ttft_ms']}, between chunks {runs[-1]['chunk_gap_ms']}", flush=True)

@@ -167,11 +167,11 @@ class TimedBackend:
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Return the description of the only device."""
-        return [info()]
+        return [replace(info(), index=i) for i in range(8)]
 
     def open(self, index: int) -> Device:
         """Open it."""
-        return TimedDevice(info())
+        return TimedDevice(replace(info(), index=index))
 
 
 @hookimpl

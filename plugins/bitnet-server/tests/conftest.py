@@ -18,6 +18,7 @@ import bitnet_core
 import httpx
 import pytest
 from bitnet_server import run as run_module
+from bitnet_server.app import make_app
 from bitnet_server.models import Models
 from bitnet_server.served_model import ServedModel
 from bitnet_server.service import Service
@@ -78,9 +79,10 @@ def serving(
     told: list[str] = []
     one = ServedModel(lambda make_room: (opener or load())(), names)
     models = Models(served or [one], chosen, told.append)
-    server = run_module._Server(run_module._config(models, chosen))
-    listener = run_module._listen(chosen)
-    main = run_module._serve(server, models, listener, told.append)
+    app = make_app(models)
+    server = run_module.Server(run_module.config_of(app, chosen))
+    listener = run_module.listen(chosen)
+    main = run_module.serve(server, models, app, listener, told.append)
     thread = threading.Thread(target=asyncio.run, args=(main,))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     thread.start()

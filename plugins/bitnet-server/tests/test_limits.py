@@ -102,7 +102,7 @@ def test_a_reader_that_stalls_is_given_up_quietly(
         client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data))
         client.sendall(data)
         end = time.monotonic() + 30
-        while not served.service.requests:
+        while not served.service.counts.requests:
             assert time.monotonic() < end
             time.sleep(0.05)
         served.idle(30)

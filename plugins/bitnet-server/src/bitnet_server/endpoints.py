@@ -46,7 +46,9 @@ class Endpoints:
 
     async def metrics(self, request: Request) -> Response:
         """Return the Prometheus metrics."""
-        return Response(self._models.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        further = self._models.further
+        others = [] if further is None else await further.samples()
+        return Response(self._models.metrics.text(others), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def props(self, request: Request) -> Response:
         """Return the properties of a model and the server; does not load it."""

@@ -32,9 +32,19 @@ class ApiError(Exception):
         self.status, self.message, self.kind, self.param, self.code = status, message, kind, param, code
         self.headers = headers or {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process makes it."""
+        return _again, (self.status, self.message, self.kind, self.param, self.code, self.headers)
+
     def document(self) -> dict[str, Any]:
         """Return the error object."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def _again(
+    status: int, message: str, kind: str, param: str | None, code: str | None, headers: dict[str, str]
+) -> ApiError:
+    return ApiError(status, message, kind=kind, param=param, code=code, headers=headers)
 
 
 def unavailable(message: str, retry_after: int = 1, *, again: bool = True) -> ApiError:

@@ -108,7 +108,7 @@ class Loader:
         while True:
             metrics = self._metrics[id(one)]
             load = partial(one.load, partial(self._make_room, one, asyncio.get_running_loop()))
-            one.service = Service(load, self._settings, one.names, metrics, self._kept_responses)
+            one.service = Service(load, self._settings, one.names, metrics, self._kept_responses, one.counts)
             one.service.start()
             try:
                 await one.service.loaded()
@@ -176,6 +176,8 @@ class Loader:
     async def _unload(self, one: ServedModel) -> None:
         """Unload a model after its running requests."""
         try:
+            if one.service is not None and one.service.retire is not None:
+                await one.service.retire()
             while one.users:
                 one.quiet.clear()
                 await one.quiet.wait()

@@ -16,12 +16,17 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 Figures = dict[str, int | float]
 Number = TypeVar("Number", int, float)
 Labelled = Mapping[str, tuple[str, str, Mapping[str, Number]]]
 """Metric -> explanation, label, number for each value of the label."""
+
+
+Samples = list[tuple[str, dict[str, str], float]]
+"""The numbers of one process that add up with those of others: sample, labels, value."""
 
 
 class EngineFigures(Protocol):
@@ -147,12 +152,16 @@ class ModelMetrics:
         if not self._build:
             return
         yield InfoMetricFamily("bitnet:build", "The program and its models.", self._build)
-        yield from (histogram.family(self.name) for histogram in self._histograms)
+        yield from self.histograms()
         engine = self._engine
         if engine is not None and engine.loaded:
             yield from self._plain(engine.figures())
             yield from self._labelled(CounterMetricFamily, engine.counts())
             yield from self._labelled(GaugeMetricFamily, engine.levels())
+
+    def histograms(self) -> Iterator[Metric]:
+        """Yield the histograms' families."""
+        yield from (histogram.family(self.name) for histogram in self._histograms)
 
     def _plain(self, figures: Figures) -> Iterator[Metric]:
         for names, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
@@ -198,9 +207,17 @@ class Metrics:
         """Count an error response. reason: its code, one of those in this program."""
         self._rejected.labels(reason, str(status)).inc()
 
-    def text(self) -> bytes:
-        """Return the metrics as Prometheus reads them."""
-        return generate_latest(self.registry)
+    def text(self, others: Iterable[Samples] = ()) -> bytes:
+        """Return the metrics as Prometheus reads them. others: the samples of other processes, to be added."""
+        return generate_latest(_Sum(self.registry.collect(), others))
+
+    def samples(self) -> Samples:
+        """Return what this process has counted itself, for another one."""
+        counters = (self.http, self._rejected, self._ended, self._cancelled)
+        families = [family for counter in counters for family in counter.collect()]
+        families += [family for model in self._models if model.name for family in model.histograms()]
+        samples = [sample for family in families for sample in family.samples]
+        return [(one.name, one.labels, one.value) for one in samples if not one.name.endswith("_created")]
 
     def collect(self) -> Iterable[Metric]:
         """Return the models' families; a family has the samples of all models."""
@@ -215,3 +232,27 @@ class Metrics:
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(f"bitnet:{name}", text, labels, registry=self.registry)
+
+
+class _Sum:
+    """The metrics of a process with the samples of others added."""
+
+    def __init__(self, families: Iterable[Metric], others: Iterable[Samples]) -> None:
+        self._families = list(families)
+        self._more: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        for name, labels, value in (sample for samples in others for sample in samples):
+            key = name, tuple(sorted(labels.items()))
+            self._more[key] = self._more.get(key, 0.0) + value
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families."""
+        for family in self._families:
+            found = []
+            for sample in family.samples:
+                more = self._more.pop((sample.name, tuple(sorted(sample.labels.items()))), 0.0)
+                found.append(sample._replace(value=sample.value + more))
+            own = {f"{family.name}{end}" for end in ("", "_total")}
+            left = [key for key in self._more if key[0] in own]
+            found += [Sample(name, dict(labels), self._more.pop((name, labels))) for name, labels in left]
+            family.samples = found
+            yield family

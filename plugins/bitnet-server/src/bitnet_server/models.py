@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from bitnet_hal.errors import DeviceLostError
 
@@ -17,11 +18,15 @@ from bitnet_server.served_model import ServedModel
 from bitnet_server.service import Service
 from bitnet_server.settings import Settings
 
+if TYPE_CHECKING:
+    from bitnet_server.http_processes import HttpProcesses
+
 
 class Models:
     """The server without its endpoints. A single model is loaded at the start; of several, those that are pinned.
 
-    say: prints a message about a model that is loaded or unloaded.
+    say: prints a message about a model that is loaded or unloaded. further: the server's other HTTP processes, None in
+    one of them.
     """
 
     def __init__(self, served: Sequence[ServedModel], settings: Settings, say: Callable[[str], None]) -> None:
@@ -33,6 +38,7 @@ class Models:
         self.created = int(time.time())
         self.draining = False  # no new work
         self.leaving = False  # load balancers send requests elsewhere
+        self.further: HttpProcesses | None = None
         self._loader = Loader(self.served, settings, self.metrics, self.kept_responses, say)
 
     # The life of the server.
@@ -113,12 +119,12 @@ class Models:
     @property
     def tokens_made(self) -> int:
         """Tokens that the loaded models have generated."""
-        return sum(service.tokens_made for service in self.services)
+        return sum(service.counts.tokens for service in self.services)
 
     @property
     def requests(self) -> int:
         """Requests that the loaded models have taken."""
-        return sum(service.requests for service in self.services)
+        return sum(service.counts.requests for service in self.services)
 
     # Requests.
 

@@ -10,12 +10,15 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
 from bitnet_hal.errors import BitnetError, UsageError
+from starlette.types import ASGIApp
 
 from bitnet_server.app import make_app
+from bitnet_server.http_processes import HttpProcesses
 from bitnet_server.models import Models
 from bitnet_server.protocol import GuardedProtocol
 from bitnet_server.served_model import ServedModel
@@ -38,28 +41,40 @@ def run(served: Sequence[ServedModel], settings: Settings, say: Say) -> None:
     Raises the BitnetError that kept a model from loading at the start, DeviceLostError if the only model's device is
     lost without a replacement, and UsageError if the address is taken.
     """
-    listener = _listen(settings)
+    listener = listen(settings)
     models = Models(served, settings, say)
-    server = _Server(_config(models, settings))
+    app = make_app(models)
+    server = Server(config_of(app, settings))
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        runner.run(_serve(server, models, listener, say))
+        runner.run(serve(server, models, app, listener, say))
     if models.error is not None:
         if isinstance(models.error, BitnetError):
             raise models.error
         raise BitnetError(f"the model could not be loaded: {models.error}") from models.error
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server with signal handlers of our own."""
+class Server(uvicorn.Server):
+    """uvicorn's server with signal handlers of our own, which also serves connections that were accepted elsewhere."""
+
+    async def serve_connection(self, connection: socket.socket) -> None:
+        """Serve a connection; it is closed if that cannot begin."""
+        config, loop = self.config, asyncio.get_running_loop()
+        make = partial(config.http_protocol_class, config=config, server_state=self.server_state, app_state={})  # type: ignore[call-arg]  # as uvicorn calls it
+        try:
+            await loop.connect_accepted_socket(make, connection, ssl=config.ssl)
+        except (OSError, RuntimeError) as exc:  # of the handshake, or the loop ends
+            log.debug("a connection cannot be served: %s", exc)
+            connection.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def _config(models: Models, settings: Settings) -> uvicorn.Config:
+def config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """Return uvicorn's configuration."""
     return uvicorn.Config(
-        make_app(models),
+        app,
         http=GuardedProtocol,
         loop="auto",
         ws="none",
@@ -75,7 +90,8 @@ def _config(models: Models, settings: Settings) -> uvicorn.Config:
     )
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
+    """Return a socket that listens. Raises UsageError if the address is taken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -91,18 +107,21 @@ def _listen(settings: Settings) -> socket.socket:
     return listener
 
 
-async def _serve(server: _Server, models: Models, listener: socket.socket, say: Say) -> None:
+async def serve(server: Server, models: Models, app: ASGIApp, listener: socket.socket, say: Say) -> None:
+    """Serve models until a signal or an error ends it. app: of the server."""
     scheme = "https" if models.settings.certificate else "http"
     host, port = listener.getsockname()[:2]
     say(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}")
     if not models.alone:
         say(f"models: {', '.join(one.names[0] for one in models.served)}")
     models.start()
-    drain = _Drain(server, models, say)
-    watch = asyncio.create_task(_watch(server, models, say, drain))
+    further = models.further = HttpProcesses(models, app, server, listener)
+    drain = _Drain(server, models, further, say)
+    watch = asyncio.create_task(_watch(server, models, further, say, drain))
     with _signals(drain.signalled):
         await server.serve(sockets=[listener])
     watch.cancel()
+    await further.close()
     await models.close()
 
 
@@ -125,8 +144,8 @@ def _signals(action: Callable[[], None]) -> Iterator[None]:
 class _Drain:
     """The shutdown: first not ready, then no new requests, then no waiting ones. A second signal ends it at once."""
 
-    def __init__(self, server: _Server, models: Models, say: Say) -> None:
-        self._server, self._models, self._say = server, models, say
+    def __init__(self, server: Server, models: Models, further: HttpProcesses, say: Say) -> None:
+        self._server, self._models, self._further, self._say = server, models, further, say
         self._task: asyncio.Task[None] | None = None
 
     def signalled(self) -> None:
@@ -142,6 +161,7 @@ class _Drain:
         if settings.drain_delay:
             await asyncio.sleep(settings.drain_delay)
         models.drain()
+        self._further.drain()
         if models.active:
             self._say(f"finishing {models.active} requests; Ctrl-C again ends them")
         with contextlib.suppress(TimeoutError):
@@ -165,7 +185,7 @@ def _changes(states: dict[str, str], devices: Iterable[DeviceState]) -> Iterator
         states[one.device] = one.state
 
 
-async def _watch(server: _Server, models: Models, say: Say, drain: _Drain) -> None:
+async def _watch(server: Server, models: Models, further: HttpProcesses, say: Say, drain: _Drain) -> None:
     """Print the server's progress; end the server if it can do nothing more."""
     while models.loading and models.error is None:
         await asyncio.sleep(0.05)
@@ -177,6 +197,7 @@ async def _watch(server: _Server, models: Models, say: Say, drain: _Drain) -> No
     while True:
         for _ in range(round(_TOLD_EVERY)):
             await asyncio.sleep(1)
+            further.adjust()
             for service in models.services if models.alone else ():
                 for text in _changes(states, service.replicas.devices()):
                     say(text)

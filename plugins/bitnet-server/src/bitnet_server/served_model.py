@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
     from bitnet_hal.device import DeviceInfo
 
     from bitnet_server.service import Service
+    from bitnet_server.shared_counts import SharedCounts
 
 MakeRoom = Callable[["DescribedDevice", "DeviceMemoryPlan"], None]
 """Unloads other models until a plan fits in a device's memory, or none can be; called in the engine's thread."""
@@ -26,13 +27,15 @@ class ServedModel:
     """A model of the server's list; used on the event loop only.
 
     load: opens the model, in the engine's thread. names: for clients, the first is its id; () for those of the model
-    itself. nbytes: size of its files, None if unknown. pinned: loaded at the start, and never unloaded.
+    itself. nbytes: size of its files, None if unknown. pinned: loaded at the start, and never unloaded. counts: those
+    of the process that loaded it first, None in that process.
     """
 
     load: Callable[[MakeRoom], Model]
     names: tuple[str, ...] = ()
     nbytes: int | None = None
     pinned: bool = False
+    counts: SharedCounts | None = None
     service: Service | None = None
     error: Exception | None = None  # of the last attempt to load it
     placed: tuple[DeviceInfo, int] | None = None  # the device that has it or had it, and the bytes of its weights

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from bitnet_core.engine.replicas.replica_set import ReplicaSet
+from bitnet_core.engine.replicas.shared_queue import SharedQueue
 from bitnet_core.version import core_version
 from bitnet_hal.errors import BitnetError, DeviceLostError
 
@@ -20,6 +21,7 @@ from bitnet_server.metrics import ModelMetrics
 from bitnet_server.protocols.kept_responses import KeptResponses
 from bitnet_server.request_state import Delta, GenerationRequest, OutputQueue, RequestState, now
 from bitnet_server.settings import Settings
+from bitnet_server.shared_counts import SharedCounts
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
@@ -44,7 +46,9 @@ _REMEMBERED = 64
 class Service:
     """A model on the event loop; the replicas' threads own it.
 
-    load: opens the model, in the first of them. names: of the model for clients; without any, its own.
+    load: opens the model, in the first of them. names: of the model for clients; without any, its own. counts: those
+    of the HTTP processes that serve the model. shared: takes the requests of the others. retire: ends the others, after
+    their requests.
     """
 
     def __init__(
@@ -54,18 +58,19 @@ class Service:
         names: tuple[str, ...],
         metrics: ModelMetrics,
         kept_responses: KeptResponses,
+        counts: SharedCounts | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
         self.kept_responses = kept_responses
         self.draining = False  # no new work
         self.leaving = False  # load balancers send requests elsewhere
-        self.active = 0  # texts under way, waiting ones included
-        self.tokens_made = 0
-        self.requests = 0
+        self.counts = counts or SharedCounts()
+        self.shared = SharedQueue(self._deliver)
+        self.retire: Callable[[], Awaitable[None]] | None = None
         self._names = names
         self._load = load
-        self.replicas: ReplicaSet[Model] = ReplicaSet(self._open, self._deliver)
+        self.replicas: ReplicaSet[Model] = ReplicaSet(self._open, self.shared.deliver)
         self._states: dict[int, RequestState] = {}  # by request id, until a replica's thread ends them
         self._unsent: list[RequestState] = []
         self._sent = 0.0  # when requests were given to the engines last
@@ -91,6 +96,7 @@ class Service:
     def close(self) -> None:
         """Close the model; running requests end with an error."""
         self.replicas.close(_HANGING)
+        self.counts.close()
 
     @property
     def error(self) -> Exception | None:
@@ -119,6 +125,11 @@ class Service:
     def alive(self) -> bool:
         """An engine's thread runs, and is not stuck in a step."""
         return self.replicas.alive
+
+    @property
+    def active(self) -> int:
+        """Texts under way, waiting ones and those of other HTTP processes included."""
+        return self.counts.active
 
     @property
     def slots(self) -> int:
@@ -196,8 +207,7 @@ class Service:
             self._states.update((state.request.id, state) for state in states)
         except BitnetError as exc:
             raise from_engine(exc) from exc
-        self.active += len(generations)
-        self.requests += 1
+        self.counts.add(active=len(generations), requests=1)
         self._unsent += states
         if now() - self._sent > _GATHERED:
             self._send()
@@ -257,7 +267,7 @@ class Service:
             if delta.finish is not None:
                 self._finished(state, delta.finish, time_now)
             state.queue.put(delta)
-        self.tokens_made += tokens
+        self.counts.add(tokens=tokens)
         if tokens:
             self.metrics.stepped(tokens)
 
@@ -277,7 +287,7 @@ class Service:
 
     def _close(self, state: RequestState) -> None:
         state.over = True
-        self.active -= 1
+        self.counts.add(active=-1)
 
     def _wait_seconds(self) -> int:
         """Return an estimate of the seconds until the queue has room."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import logging
 import signal
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from bitnet_hal.errors import BitnetError, DeviceLostError
 
-from bitnet_core.engine.replicas.messages import Channel
+from bitnet_core.engine.replicas.messages import Channel, log_levels
 from bitnet_core.engine.replicas.spawning import spawned
 from bitnet_core.progress import Progress
 
@@ -29,9 +28,21 @@ _CLOSING_SECONDS = 10.0
 """Seconds in which a process may close its device."""
 
 
+class OtherProcess(Protocol):
+    """The part of subprocess.Popen that is used here."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    pid: int
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int: ...
+
+
 class DeviceProcess:
     """A device and its process. own_request: the request for the device in that process. timeout: seconds that a wait
-    of the present step may take.
+    of the present step may take. beside: called with what the process tells beside its engine's messages.
 
     receive: called with every message that is not an answer to `call`, and with None when the process ends, and
     progress with that of loading, in a thread of this object.
@@ -41,12 +52,13 @@ class DeviceProcess:
         self,
         open_device: OpenDevice,
         known: DeviceInfo | None = None,
-        process: subprocess.Popen[bytes] | None = None,
+        process: OtherProcess | None = None,
     ) -> None:
         """Open the device in a process: one that was `spawned`, or a new one. known: its description by a driver that
         was asked before, if its index may have changed since. Raises the errors of `open_device`, and BitnetError if
         there is no process to start."""
         self.receive: Callable[[tuple[Any, ...] | None], None] = lambda message: None
+        self.beside: Callable[..., None] = lambda *message: None
         self.progress: Progress | None = None
         self.ended: DeviceLostError | None = None
         self._info: DeviceInfo | None = None
@@ -54,13 +66,13 @@ class DeviceProcess:
         self._numbers = itertools.count()
         self._answers: dict[int, Future[Any]] = {}
         self._lock = Lock()
-        self._process = process or spawned()
+        self._process: OtherProcess = process or spawned()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._channel = Channel(self._process.stdout, self._process.stdin)
         Thread(target=self._read, name="device-process", daemon=True).start()
         try:
-            opened, self.timeout = self.call("open", open_device, _log_levels())
+            opened, self.timeout = self.call("open", open_device, log_levels())
             self._info, self.own_request = known or opened, opened.request
         except BaseException:
             self.kill()
@@ -152,6 +164,8 @@ class DeviceProcess:
         elif kind == "progress":
             if self.progress is not None:
                 self.progress(*rest)
+        elif kind == "beside":
+            self.beside(*rest)
         elif kind == "log":
             name, level, text = rest
             logging.getLogger(name).log(level, "%s", text)
@@ -166,10 +180,3 @@ def _end_of(code: int, info: DeviceInfo | None) -> DeviceLostError:
         end = signal.Signals(-code).name
     backend, name = ("", "") if info is None else (info.backend, info.name)
     return DeviceLostError(f"the process of the device has ended ({end})", backend=backend, device=name)
-
-
-def _log_levels() -> dict[str, int]:
-    """Return the levels of bitnet's loggers by name; those of other libraries are made by them alone."""
-    loggers = [entry for entry in logging.root.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
-    own = {logger.name: logger.level for logger in loggers if logger.level and logger.name.startswith("bitnet")}
-    return {"": logging.root.level, **own}

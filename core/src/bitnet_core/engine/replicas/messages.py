@@ -6,10 +6,12 @@ Both ends are processes of one program, so that nothing here is checked as a str
 from __future__ import annotations
 
 import copy
+import logging
 import pickle
 import struct
 import threading
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
@@ -142,3 +144,31 @@ def sendable(error: BaseException) -> Exception:
     if isinstance(error, Exception) and type(again) is type(error):
         return error
     return BitnetError(f"{type(error).__name__}: {error}")
+
+
+class _Forwarded(logging.Handler):
+    """A handler that sends records to the other end."""
+
+    def __init__(self, send: Callable[[tuple[Any, ...]], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._send(("log", record.name, record.levelno, record.getMessage()))
+        except Exception:  # noqa: BLE001 - as every handler
+            self.handleError(record)
+
+
+def forward_logs(send: Callable[[tuple[Any, ...]], None], levels: Mapping[str, int]) -> None:
+    """Send log records to the other end; levels: of loggers by name."""
+    logging.getLogger().addHandler(_Forwarded(send))
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def log_levels() -> dict[str, int]:
+    """Return the levels of bitnet's loggers by name; those of other libraries are made by them alone."""
+    loggers = [entry for entry in logging.root.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
+    own = {logger.name: logger.level for logger in loggers if logger.level and logger.name.startswith("bitnet")}
+    return {"": logging.root.level, **own}

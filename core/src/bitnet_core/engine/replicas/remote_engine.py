@@ -62,8 +62,8 @@ class RemoteEngine:
     """The engine of a device in another process, as far as requests are served: see Engine for the methods.
 
     The process schedules, samples and waits for the device; this object keeps the requests with their tokens, from
-    which another engine can go on. lost: called when the process ends. waiting_since: time.monotonic() of the last
-    message while there are requests, else None.
+    which another engine can go on. opener: opens the model there. lost: called when the process ends. waiting_since:
+    time.monotonic() of the last message while there are requests, else None.
     """
 
     def __init__(self, source: ModelSource, device: DeviceProcess, opener: ModelOpener) -> None:
@@ -74,7 +74,7 @@ class RemoteEngine:
         self.lost: Callable[[], None] = lambda: None
         self.lock = threading.RLock()
         self.waiting_since: float | None = None
-        self._opener = opener
+        self.opener = opener
         self._changed = threading.Condition()
         self._inbox: deque[tuple[Any, ...]] = deque()
         self._interrupted = False
@@ -99,7 +99,7 @@ class RemoteEngine:
             raise device.ended
 
     def _opened(self, device: DeviceProcess) -> _Opened:
-        opened: _Opened = device.call("load", self._opener)
+        opened: _Opened = device.call("load", self.opener)
         return opened
 
     @property
@@ -131,7 +131,7 @@ class RemoteEngine:
 
     def beside(self, device: DeviceProcess) -> RemoteEngine:
         """Return an engine with the same model in another process, without a draft model."""
-        return RemoteEngine(self.source, device, self._opener.alone())
+        return RemoteEngine(self.source, device, self.opener.alone())
 
     def apply(self, function: Callable[..., T], *arguments: object) -> T:
         """Return function(engine, *arguments), run in the process between two steps; all of it must be picklable."""

@@ -6,9 +6,7 @@ It ends with the server, however that ends: the pipe of its commands closes then
 from __future__ import annotations
 
 import gc
-import logging
 import os
-import signal
 import sys
 import time
 from collections import Counter
@@ -27,7 +25,8 @@ from bitnet_hal.discovery.selection import BackendStartupSummary
 from bitnet_hal.errors import BitnetError
 
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.replicas.messages import Channel, Output, Progress, Snapshot, sendable
+from bitnet_core.engine.replicas.messages import Channel, Output, Progress, Snapshot, forward_logs, sendable
+from bitnet_core.engine.replicas.own_pipes import own_pipes
 from bitnet_core.engine.replicas.warmup import warm_up
 from bitnet_core.engine.request.prompt_scores import PromptScores
 from bitnet_core.engine.request.request import Request
@@ -193,7 +192,7 @@ class EngineHost:
 
     def _load(self, number: int, open_device: OpenDevice, levels: Mapping[str, int]) -> OpenedModel:
         """Open the device, and then the model, in the thread that will use them."""
-        _forward_logs(self._channel, levels)
+        forward_logs(self._channel.send, levels)
         try:
             device, summary = open_device()
             self._channel.send(("answer", number, (device.info, getattr(device, "timeout", 0.0))))
@@ -282,39 +281,13 @@ class EngineHost:
         return True
 
 
-class _Forwarded(logging.Handler):
-    """A handler that sends records to the server."""
-
-    def __init__(self, channel: Channel) -> None:
-        super().__init__()
-        self._channel = channel
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._channel.send(("log", record.name, record.levelno, record.getMessage()))
-        except Exception:  # noqa: BLE001 - as every handler
-            self.handleError(record)
-
-
-def _forward_logs(channel: Channel, levels: Mapping[str, int]) -> None:
-    logging.getLogger().addHandler(_Forwarded(channel))
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
-
-
 def main() -> None:
     """Run in the spawned interpreter: take commands from stdin and send answers to stdout."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # of a terminal or a service's group: the server ends this process
-        signal.signal(number, signal.SIG_IGN)
+    pipes = own_pipes()
     sys.setswitchinterval(_TURN)
     gc.disable()  # until the model is loaded
-    commands, answers = os.dup(0), os.dup(1)
-    silence = os.open(os.devnull, os.O_RDWR)
-    os.dup2(silence, 0)
-    os.dup2(2, 1)  # what drivers print is no answer
-    sys.stdout = sys.stderr
     try:
-        EngineHost(Channel(os.fdopen(commands, "rb"), os.fdopen(answers, "wb"))).serve()
+        EngineHost(Channel(*pipes)).serve()
     except (OSError, BitnetError):  # the server has ended
         pass
     finally:

@@ -65,6 +65,10 @@ class Request:
         self.prompt_tokens = len(self.tokens)
         self.greedy = self.constraint is None and self.sampler.greedy
 
+    def renumber(self) -> None:
+        """Give a request of another process a number that no request of this one has."""
+        self.id = next(_ids)
+
     @property
     def generated(self) -> list[int]:
         """Tokens after the prompt."""

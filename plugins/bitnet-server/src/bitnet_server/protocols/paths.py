@@ -135,6 +135,9 @@ CALLS: dict[str, Callable[[bytes], Asked[Call]]] = {
 }
 """POST paths that generate text."""
 
+SHARED = frozenset(path for path, read in CALLS.items() if read in (_chat, _completion, _messages))
+"""Paths that every HTTP process of a server answers: their answers need only the model and the queue."""
+
 POSTS: dict[str, Callable[[bytes], Asked[Document]]] = {
     "/v1/messages/count_tokens": _count_tokens,
     "/v1/embeddings": _embeddings,
