@@ -13,6 +13,7 @@ from bitnet_hal.checks import check_launch
 from bitnet_hal.device import (
     MAX_ASYNC_READ,
     Buffer,
+    Device,
     Kernel,
     MemoryKind,
     Recording,
@@ -211,6 +212,22 @@ class BaseDevice(DriverMethods[B, K]):
                 self._work.finish(before)
 
         return into
+
+    def mark(self) -> object:
+        """See PeerCopyDevice."""
+        with self._entered("peer-copy", recording=False):
+            return self._mark()
+
+    def copy_from(self, other: Device, src: View, dst: View, mark: object) -> None:
+        """See PeerCopyDevice."""
+        with self._entered("peer-copy", recording=False):
+            check_transfer("peer-copy", src.nbytes, dst.nbytes, src.offset, dst.offset)
+            if not isinstance(other, BaseDevice) or other.info.physical_id not in self.info.peers:
+                raise self._unsupported(f"it cannot read the memory of {other.info.request}", "peer-copy")
+            source = other._own(src.buffer)
+            target = self._own(dst.buffer)
+            if src.nbytes:
+                self._copy_from(other, mark, source, src.offset, target, dst.offset, src.nbytes)
 
     def sensors(self) -> Mapping[str, float]:
         """See SensorDevice."""

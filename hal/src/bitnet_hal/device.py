@@ -61,6 +61,7 @@ class DeviceInfo:
     physical_id: str = ""  # PCI address as "0000:03:00.0", else a UUID; equal if two backends see the same card
     kernels: frozenset[str] = frozenset()  # optional catalogue kernels on offer, beside all the base ones
     features: frozenset[str] = frozenset()  # FEATURES below
+    peers: frozenset[str] = frozenset()  # physical ids of the backend's devices whose memory it can read ("peer-copy")
     batch_invariant_rows: Mapping[str, int] = field(default_factory=dict)  # by kernel, see `invariant_rows`
     fake: bool = False  # a stand-in made by BITNET_GPU_FAKE
     extra: Mapping[str, str | int | float | bool] = field(default_factory=dict)
@@ -95,6 +96,7 @@ FEATURES = frozenset(
         "tunings",
         "async-readback",
         "replay-many",
+        "peer-copy",
         "lm-head-int8",
         "batch-invariant",
         "sensors",
@@ -107,6 +109,7 @@ FEATURES = frozenset(
 - "tunings": it has `tunings(spec, constants, params)`;
 - "async-readback": it has `read_async(view)`;
 - "replay-many": it has `replay_many(recording, times)`;
+- "peer-copy": it has `mark()` and `copy_from(other, src, dst, mark)`, for the devices in DeviceInfo.peers;
 - "sensors": it has `sensors()`;
 - "kernel-resources": it has `kernel_resources(kernel)`;
 - "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
@@ -363,6 +366,26 @@ class RepeatingDevice(Device, Protocol):
 
     def replay_many(self, recording: Recording, times: int) -> None:
         """Queue a recording `times` >= 1 times, as that many calls of `replay` do."""
+
+
+MAX_MARKS = 16
+"""Marks of a device that can be waited for; a later one takes the place of the first."""
+
+
+class PeerCopyDevice(Device, Protocol):
+    """A device with the feature "peer-copy"."""
+
+    def mark(self) -> object:
+        """Return a mark behind everything that is queued now, for `copy_from` of a peer. It holds until MAX_MARKS
+        later ones are made."""
+
+    def copy_from(self, other: Device, src: View, dst: View, mark: object) -> None:
+        """Queue a copy of `src`, on a device among `info.peers`, to `dst` on this one, of the same size.
+
+        It begins when the other device has done what is before its `mark`, and what this device queues next begins
+        after it. The other device does not wait for it: the caller lets nothing overwrite `src` before it is done.
+        Raises UnsupportedError for a device that is no peer.
+        """
 
 
 class Backend(Protocol):

@@ -113,6 +113,23 @@ class DriverMethods(Ownership[B, K], ABC):
         """
         raise self._unsupported("the device cannot read while it works", "async-readback")
 
+    def _mark(self) -> object:
+        """Return a mark behind everything that is queued. Required for the feature "peer-copy"."""
+        raise self._unsupported("the device cannot read the memory of others", "peer-copy")
+
+    def _copy_from(
+        self,
+        other: DriverMethods[B, K],
+        mark: object,
+        source: B,
+        source_at: int,
+        target: B,
+        target_at: int,
+        nbytes: int,
+    ) -> None:
+        """Queue a copy from a peer, after what is before its mark. Required for the feature "peer-copy"."""
+        raise self._unsupported("the device cannot read the memory of others", "peer-copy")
+
     def _sensors(self) -> Mapping[str, float]:
         """See SensorDevice. Required for the feature "sensors"."""
         raise self._unsupported("the device has no sensors", "sensors")

@@ -6,12 +6,13 @@ from typing import Literal
 
 from bitnet_hal.device import DeviceInfo
 
-Route = Literal["none", "host memory"]
+Route = Literal["none", "peer copy", "host memory"]
 
 
 def probe(one: DeviceInfo, other: DeviceInfo) -> Route:
-    """Return the route of a copy from one device to another: "none" is needed within one device.
-
-    All others go through host memory, a download and an upload: the contract has no copy between devices.
-    """
-    return "none" if one.request == other.request else "host memory"
+    """Return the route of a copy from one device to another: "none" is needed within one device, "peer copy" is one
+    from memory to memory (PeerCopyDevice), and "host memory" a download and an upload."""
+    if one.request == other.request:
+        return "none"
+    direct = one.backend == other.backend and one.physical_id in other.peers
+    return "peer copy" if direct else "host memory"

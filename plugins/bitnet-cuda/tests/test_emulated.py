@@ -64,6 +64,10 @@ def test_delta_nets_and_rotated_weights(folder: Path) -> None:
     assert " passed" in run(folder, file="golden.py")
 
 
+def test_two_gpus_that_read_each_other(folder: Path) -> None:
+    assert " passed" in run(folder, file="peers.py", SIMT_DEVICES="2")
+
+
 @pytest.mark.again
 def test_dp4a_path_and_the_other_thread_order(folder: Path) -> None:
     output = run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
@@ -17,7 +19,7 @@ OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "rope_attention", "pack_h
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})
 """The further kernels from compute capability 8.0."""
 FEATURES = frozenset(
-    {"timings", "tunings", "async-readback", "replay-many", "lm-head-int8", "sensors", "kernel-resources"}
+    {"timings", "tunings", "async-readback", "replay-many", "peer-copy", "lm-head-int8", "sensors", "kernel-resources"}
 )
 _ATTRIBUTES = table(__file__, "attributes.toml")
 
@@ -80,6 +82,19 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
     )
 
 
+def _peers(info: DeviceInfo, infos: Sequence[DeviceInfo]) -> frozenset[str]:
+    """Return the physical ids of the other GPUs whose memory a GPU can read."""
+    api = driver()
+    own = check(api.cuDeviceGet(info.index), "query")[0]
+    found = []
+    for other in infos:
+        if other is not info:
+            device = check(api.cuDeviceGet(other.index), "query")[0]
+            if int(check(api.cuDeviceCanAccessPeer(own, device), "query")[0]):
+                found.append(other.physical_id)
+    return frozenset(found)
+
+
 def device_infos() -> list[DeviceInfo]:
     """Return the GPUs of compute capability FLOOR or later, with the driver's ordinals.
 
@@ -98,6 +113,6 @@ def device_infos() -> list[DeviceInfo]:
     count = int(check(driver().cuDeviceGetCount(), "list devices")[0])
     infos, old = filter_devices(range(count), "cuda", described)
     if infos:
-        return infos
+        return [replace(info, peers=_peers(info, infos)) for info in infos]
     hint = "Use bitnet-vulkan or bitnet-opencl on this GPU" if old else "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
     raise unavailable("; ".join(old) or "the driver shows no GPU", hint)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from bitnet_hal.base import Bound
+from bitnet_hal.device import MAX_MARKS
+from bitnet_hal.driver_methods import DriverMethods
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, Tuning
 
@@ -19,6 +22,10 @@ from bitnet_cuda.errors import check
 
 WARPGROUP_MMA = (9, 0)
 """The compute capability whose architecture-specific instructions include wgmma."""
+DISABLE_TIMING = 2
+"""CU_EVENT_DISABLE_TIMING: streams wait for such an event sooner."""
+PEER_ENABLED = 704
+"""CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED."""
 EXTERNAL = 1
 """CU_EVENT_RECORD_EXTERNAL: an event that is recorded during a capture becomes a node of the graph."""
 
@@ -59,7 +66,9 @@ class CudaDevice(StreamDevice):
         self._tensor_cores = tensor_cores and major >= 8
         self._wgmma = self._tensor_cores and (major, minor) == WARPGROUP_MMA
         self._overlap = major >= 9  # programmatic dependent launch
-        context = check(api.cuDevicePrimaryCtxRetain(self._handle), "open")[0]
+        self._context = context = check(api.cuDevicePrimaryCtxRetain(self._handle), "open")[0]
+        self._marks: deque[Any] = deque()  # events, the oldest first
+        self._granted: set[int] = set()  # indices of the peers whose memory this device has access to
         offered = info if tensor_cores else replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS)
         super().__init__(offered, api, calls(api, context, pool=self.ordered_free))
 
@@ -154,6 +163,48 @@ class CudaDevice(StreamDevice):
         self._wait()
         self.call("GraphExecDestroy", "time", graph)
 
+    def _mark(self) -> Any:
+        self.select()
+        if len(self._marks) < MAX_MARKS:
+            self._marks.append(self.call("EventCreate", "create event", DISABLE_TIMING)[0])
+        else:
+            self._marks.rotate(-1)
+        self.call("EventRecord", "peer-copy", self._marks[-1], self.stream)
+        return self._marks[-1]
+
+    def _copy_from(
+        self,
+        other: DriverMethods[Any, Any],
+        mark: object,
+        source: StreamBuffer,
+        source_at: int,
+        target: StreamBuffer,
+        target_at: int,
+        nbytes: int,
+    ) -> None:
+        assert isinstance(other, CudaDevice)  # the only peers
+        self.select()
+        if other.info.index not in self._granted:
+            self._grant(other)
+        self.call("StreamWaitEvent", "peer-copy", self.stream, mark, 0)
+        places = target.address + target_at, self._context, source.address + source_at, other._context
+        self.call("MemcpyPeerAsync", "peer-copy", *places, nbytes, self.stream)
+
+    def _grant(self, other: CudaDevice) -> None:
+        """Get access to a peer's memory, of its pool or of its context."""
+        if other.ordered_free:
+            access = self.api.CUmemAccessDesc()
+            access.location.type = self.api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            access.location.id = self.info.index
+            access.flags = self.api.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            pool = self.call("DeviceGetDefaultMemPool", "peer-copy", other._handle)[0]
+            self.call("MemPoolSetAccess", "peer-copy", pool, [access], 1)
+        else:
+            result = self.api.cuCtxEnablePeerAccess(other._context, 0)
+            if int(result[0]) != PEER_ENABLED:
+                self.check(result, "peer-copy")
+        self._granted.add(other.info.index)
+
     def _sensors(self) -> dict[str, float]:
         return nvml.readings(self.info.physical_id)
 
@@ -177,4 +228,6 @@ class CudaDevice(StreamDevice):
 
     def _close(self) -> None:
         super()._close()
+        for mark in self._marks:
+            self.api.cuEventDestroy(mark)
         self.api.cuDevicePrimaryCtxRelease(self._handle)

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 
 #include "simt.h"
@@ -44,18 +46,23 @@ API int cuInit(unsigned) {
     return OK;
 }
 API int cuDriverGetVersion(int* v) { return *v = 13000, OK; }
-API int cuDeviceGetCount(int* n) { return *n = 1, OK; }
-API int cuDeviceGet(int* d, int i) { return *d = i, i ? INVALID_DEVICE : OK; }
+static int devices() {
+    const char* count = getenv("SIMT_DEVICES");
+    return count ? atoi(count) : 1;
+}
+API int cuDeviceGetCount(int* n) { return *n = devices(), OK; }
+API int cuDeviceGet(int* d, int i) { return *d = i, i < devices() ? OK : INVALID_DEVICE; }
+API int cuDeviceCanAccessPeer(int* can, int one, int other) { return *can = one != other, OK; }
 API int cuDeviceGetUuid_v2(char* u, int) { return memset(u, 0xab, 16), OK; }
 API int cuDeviceGetName(char* s, int n, int) { return snprintf(s, n, "CPU emulation"), OK; }
 API int cuDeviceTotalMem_v2(size_t* n, int) { return *n = TOTAL, OK; }
-API int cuDeviceGetPCIBusId(char* s, int n, int) { return snprintf(s, n, "0000:00:00.0"), OK; }
+API int cuDeviceGetPCIBusId(char* s, int n, int d) { return snprintf(s, n, "0000:%02x:00.0", d), OK; }
 API int cuDeviceGetAttribute(int* v, int attribute, int) {
     std::map<int, int> known = {{75, 9}, {76, 0}, {16, 1}, {1, 1024}, {10, 32}, {115, 1}, {5, 2147483647}, {6, 65535}, {7, 65535},
                                 {39, 2048}};
     return *v = known[attribute], OK;
 }
-API int cuDevicePrimaryCtxRetain(void** c, int) { return *c = (void*)1, OK; }
+API int cuDevicePrimaryCtxRetain(void** c, int d) { return *c = (void*)(1l + d), OK; }
 API int cuDevicePrimaryCtxRelease_v2(int) { return OK; }
 API int cuCtxSetCurrent(void*) { return OK; }
 API int cuStreamCreate(void** s, unsigned) { return *s = (void*)1, OK; }
@@ -71,6 +78,7 @@ API int cuEventRecord(double* e, void*) {
     return put([=] { return *e = milliseconds(), (int)OK; });
 }
 API int cuEventRecordWithFlags(double* e, void* stream, unsigned) { return cuEventRecord(e, stream); }
+API int cuStreamWaitEvent(void*, double* e, unsigned) { return *e ? OK : INVALID_VALUE; }  // it must be recorded
 API int cuEventQuery(double*) { return OK; }
 API int cuEventElapsedTime(float* ms, double* first, double* second) { return *ms = *second - *first, OK; }
 API int cuEventDestroy_v2(double* e) { return delete e, OK; }
@@ -117,6 +125,21 @@ API int cuMemcpyDtoH_v2(void* to, Address from, size_t n) {
 API int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void*) { return cuMemcpyDtoH_v2(to, from, n); }
 API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void*) {
     return inside(from, n) && inside(to, n) ? copy(to, from, n) : INVALID_VALUE;
+}
+
+// Copies between devices need the access that a device asked for to the pool of the other.
+struct Access {
+    int type, id, flags;
+};
+static std::map<long, std::set<long>> readers;  // device -> devices that may read its pool
+API int cuDeviceGetDefaultMemPool(void** pool, int d) { return *pool = (void*)(1l + d), OK; }
+API int cuMemPoolSetAccess(void* pool, const Access* access, size_t n) {
+    for (size_t i = 0; i < n; i++) readers[(long)pool].insert(1l + access[i].id);
+    return OK;
+}
+API int cuMemcpyPeerAsync(Address to, void* to_context, Address from, void* from_context, size_t n, void* stream) {
+    bool may = readers[(long)from_context].count((long)to_context);
+    return may ? cuMemcpyDtoDAsync_v2(to, from, n, stream) : INVALID_VALUE;
 }
 
 API int cuTensorMapEncodeTiled(TensorMap* map, int, unsigned rank, Address address, const Address* dims,

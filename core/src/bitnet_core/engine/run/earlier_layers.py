@@ -1,16 +1,21 @@
 """Run the layers that come before those of the engine's device, on another device.
 
-Hidden rows go through host memory: one download from a device and one upload to the next for each step.
+Hidden rows go through host memory, with one download from a device and one upload to the next for each step, or between
+devices that can read each other's memory without the host, which queues many steps ahead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import permutations
 from threading import Lock
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import Device
+from bitnet_hal.device import Device, PeerCopyDevice
 from bitnet_hal.launcher import Launcher, RecordedLaunches
+from bitnet_hal.p2p import probe
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.prompt_bodies import PromptBodies
@@ -21,6 +26,13 @@ from bitnet_core.plan.scratch import Scratch
 
 Rows = npt.NDArray[np.float32]
 """Hidden states of a step's rows, f32[rows, H]."""
+
+
+class Marked(NamedTuple):
+    """The buffers of a step on one device, for peers: they hold its results once what is before the mark is done."""
+
+    scratch: Scratch
+    mark: object
 
 
 class EarlierLayers:
@@ -54,6 +66,17 @@ class EarlierLayers:
             self._upload(self._decode, step, x)
             self._launcher.replay(self._recorded(len(step)))
             return self._download(self._decode, len(step))
+
+    def queue(self, steps: Marked, before: Marked | None, rows: int) -> Marked:
+        """Queue these layers of a decode step of `rows` rows, and return the hidden states after them. steps: the step
+        on the last device; before: the hidden states after the layers before. All devices are `peers`."""
+        if self.cache.changed_tables:
+            self.cache.upload_tables()
+        copy_rows(steps, self._decode, "step", rows)
+        if before is not None:
+            copy_rows(before, self._decode, "x", rows)
+        self._launcher.replay(self._recorded(rows))
+        return marked(self._decode)
 
     def prompt(self, step: npt.NDArray[np.int32], x: Rows | None, chunk: int) -> Rows:
         """Return the hidden states of a prompt step, as `decode`. chunk: largest number of rows of any prompt step."""
@@ -92,3 +115,20 @@ class EarlierLayers:
             launches = self._plan.body(self._decode, self.cache, rows, decode=True)
             recorded = self._recordings[rows] = self._launcher.record(launches)
         return recorded
+
+
+def peers(devices: Sequence[Device]) -> bool:
+    """Return whether all these devices can read each other's memory."""
+    pairs = permutations([device.info for device in devices], 2)
+    return all(probe(one, other) == "peer copy" for one, other in pairs)
+
+
+def marked(scratch: Scratch) -> Marked:
+    """Return the buffers of a step with a mark behind what is queued now."""
+    return Marked(scratch, cast(PeerCopyDevice, scratch.device).mark())
+
+
+def copy_rows(source: Marked, target: Scratch, name: str, rows: int) -> None:
+    """Queue a copy of the first rows of a buffer to the same buffer of a peer."""
+    views = source.scratch.view(name, rows), target.view(name, rows)
+    cast(PeerCopyDevice, target.device).copy_from(source.scratch.device, *views, source.mark)

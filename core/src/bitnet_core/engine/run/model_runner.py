@@ -16,7 +16,7 @@ from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_prompt, padded_rows
-from bitnet_core.engine.run.earlier_layers import EarlierLayers, Rows
+from bitnet_core.engine.run.earlier_layers import EarlierLayers, Marked, Rows, copy_rows, marked, peers
 from bitnet_core.engine.run.logits_reader import LogitsReader
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.prediction_head import Placed, PredictionHead
@@ -38,7 +38,8 @@ class Runner:
     """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan. verify_rows:
     largest number of rows of `verify_step`. chunk: as in PredictionHead.
 
-    earlier: the layers before those of this device, on other devices; drafts are not verified then. rows: most rows of
+    earlier: the layers before those of this device, on other devices; drafts are not verified then. direct: all devices
+    are peers, so that greedy steps are queued without waiting for any of them. rows: most rows of
     a decode step (default: one for each sequence of the cache). lock: held by the caller of every method; it is
     released while earlier layers run.
     """
@@ -60,6 +61,8 @@ class Runner:
         lock: Lock | None = None,
     ) -> None:
         self.earlier = earlier
+        self.direct = bool(earlier) and peers([*(layers.device for layers in earlier), device])
+        self._steps: Marked | None = None  # the last step, for peers, if nothing else was queued since
         self._pads_prompts = device.info.type is DeviceType.GPU and not earlier
         self.lock = lock
         self.device = device
@@ -89,7 +92,8 @@ class Runner:
         self._verified: list[ScheduledTokens] = []
 
     def _multi_step_decoder(self, cache: KVCache) -> MultiStepDecoder:
-        """Return the decoder of several greedy steps a launch; behind earlier layers it waits for each."""
+        """Return the decoder of several greedy steps a launch; behind earlier layers that are no peers it waits for
+        each."""
         return MultiStepDecoder(
             self.device,
             self._decode,
@@ -97,7 +101,8 @@ class Runner:
             cache,
             partial(self._recorded, "greedy"),
             self._replay_greedy if self.earlier else self.launcher.replay,
-            run_ahead=not self.earlier,
+            run_ahead=self.direct or not self.earlier,
+            changed=self._forget_steps,
         )
 
     def _prepare_speculation(self, plan: HybridPlan, verify_rows: int, chunk: int) -> None:
@@ -280,20 +285,33 @@ class Runner:
         assert x is not None
         return x
 
-    def _replay(self, recorded: RecordedLaunches, size: int, times: int = 1) -> None:
-        """Run a recorded step of `size` rows several times, each with the rows that the last one left in the step
-        buffer."""
-        if not self.earlier:
-            self.launcher.replay(recorded, times)
-            return
-        step = np.empty((size, STEP_FIELDS), np.int32)
-        for _ in range(times):
+    def _replay(self, recorded: RecordedLaunches, size: int) -> None:
+        """Run a recorded step of `size` rows; hidden rows of earlier layers go through host memory."""
+        if self.earlier:
+            step = np.empty((size, STEP_FIELDS), np.int32)
             self._decode.download("step", step)
             self._decode.upload("x", self._hidden(lambda layers, x: layers.decode(step, x)))
-            self.launcher.replay(recorded)
+        self.launcher.replay(recorded)
 
     def _replay_greedy(self, recorded: RecordedLaunches, times: int) -> None:
-        self._replay(recorded, self.multi_step.size, times)
+        """Run a recorded step several times, each with the rows that the last one left in the step buffer."""
+        size = self.multi_step.size
+        for _ in range(times):
+            if not self.direct:
+                self._replay(recorded, size)
+                continue
+            before: Marked | None = None
+            steps = self._steps or marked(self._decode)
+            for layers in self.earlier:
+                before = layers.queue(steps, before, size)
+            assert before is not None
+            copy_rows(before, self._decode, "x", size)
+            self.launcher.replay(recorded)
+            self._steps = marked(self._decode)
+
+    def _forget_steps(self) -> None:
+        """Forget the mark behind the last step: something else was queued that changes the step buffer."""
+        self._steps = None
 
     def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens], size: int) -> None:
         """Replay a recorded step of `size` rows for these rows."""

@@ -7,7 +7,7 @@ next owner overwrites them. The next upload deactivates such rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -36,7 +36,7 @@ class StepsInFlight:
 class MultiStepDecoder:
     """Decoder of up to `rows` rows in the step buffer of `scratch`. recorded(n): returns the recording of a greedy step
     of n rows; replay(recording, times): runs the last one. size: its n. run_ahead: False if `replay` waits for other
-    devices."""
+    devices. changed: called after an upload to the step buffer."""
 
     def __init__(
         self,
@@ -48,8 +48,10 @@ class MultiStepDecoder:
         replay: Callable[[RecordedLaunches, int], None],
         *,
         run_ahead: bool = True,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._replay = replay
+        self._changed = changed
         self._scratch = scratch
         self._most_rows = rows
         self._cache = cache
@@ -92,6 +94,18 @@ class MultiStepDecoder:
         None are queued if fewer rows allow a faster step, or if the token ring is too large for an asynchronous
         readback.
         """
+        buffer_rows, steps = self.take(rows)
+        if steps is None:
+            steps = self._queue(buffer_rows.values(), count)
+        coming = None
+        if ahead and self.fits_ring(continuing):
+            coming = self._queue([buffer_rows[row] for row in continuing], ahead)
+        tokens = self.read(buffer_rows, steps)
+        self.in_flight = coming
+        return tokens
+
+    def take(self, rows: Sequence[ScheduledTokens]) -> tuple[dict[ScheduledTokens, int], StepsInFlight | None]:
+        """Return the places of rows in the step buffer, and their steps in flight; put them there if needed."""
         if self._cache.changed_tables:
             self._cache.upload_tables()
         holds = self._rows.keys() >= set(rows)
@@ -101,19 +115,18 @@ class MultiStepDecoder:
         buffer_rows = dict(zip(rows, map(self._rows.__getitem__, rows), strict=True))
         self._rows = {}
         self.in_flight = None
-        steps = queued or self._queue(buffer_rows.values(), count)
-        coming = None
-        if ahead and self._fits_ring(continuing):
-            coming = self._queue([buffer_rows[row] for row in continuing], ahead)
+        return buffer_rows, queued
+
+    def read(self, buffer_rows: Mapping[ScheduledTokens, int], steps: StepsInFlight) -> npt.NDArray[np.int32]:
+        """Wait for the tokens of rows, and keep the rows that follow them; see `decode`."""
         tokens = self._tokens(steps, list(buffer_rows.values()))
         ends = zip(buffer_rows.items(), tokens[:, -1].tolist(), strict=True)
         for (row, buffer_row), token in ends:
             if token >= 0 and buffer_row in self._moving:
-                self._rows[ScheduledTokens(row.req_index, row.position + count, (token,))] = buffer_row
-        self.in_flight = coming
+                self._rows[ScheduledTokens(row.req_index, row.position + steps.count, (token,))] = buffer_row
         return tokens
 
-    def _fits_ring(self, rows: Sequence[ScheduledTokens]) -> bool:
+    def fits_ring(self, rows: Sequence[ScheduledTokens]) -> bool:
         """Return True if these rows need steps of the present size, and the token ring can be read asynchronously."""
         return padded_rows(len(rows), self._most_rows) == self.size and self._ring.nbytes <= MAX_ASYNC_READ
 
@@ -127,22 +140,37 @@ class MultiStepDecoder:
             self.size = size
             self._ring = self._scratch.view("history", size)
         self._scratch.upload("step", build_batch(self._cache, rows, self.size))
+        self._changed()
         self._history_used = HISTORY  # the ring restarts
         self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
         self._moving = set(self._rows.values())
 
     def _queue(self, buffer_rows: Iterable[int], count: int) -> StepsInFlight:
-        """Queue steps of the rows in `buffer_rows`; deactivate all others."""
+        first = self.prepare(buffer_rows, count)
+        self.replay(count)
+        return self.steps(first, count)
+
+    def prepare(self, buffer_rows: Iterable[int], count: int) -> int:
+        """Make ready for `count` steps of the rows in `buffer_rows`, and deactivate all others. Returns the column of
+        the token ring for the first tokens."""
         for buffer_row in sorted(self._moving.difference(buffer_rows)):
             self._scratch.upload("step", unused_rows(1), buffer_row)
+            self._changed()
             self._moving.remove(buffer_row)
         if self._history_used + count > HISTORY:
             self._scratch.upload("history", np.zeros((self.size, HISTORY + 1), np.int32))
             self._history_used = 0
-        assert self._recording is not None  # decode puts rows first
-        self._replay(self._recording, count)
         first = 1 + self._history_used
         self._history_used += count
+        return first
+
+    def replay(self, times: int) -> None:
+        """Queue steps of the present rows."""
+        assert self._recording is not None  # `take` puts rows first
+        self._replay(self._recording, times)
+
+    def steps(self, first: int, count: int) -> StepsInFlight:
+        """Return the steps that were queued last, with the way to read their tokens."""
         if self._read_async is None or self._ring.nbytes > MAX_ASYNC_READ:
             return StepsInFlight(count, first, partial(self._download, self._ring))
         return StepsInFlight(count, first, self._read_async(self._ring))  # as it is after the queued work

@@ -37,7 +37,7 @@ class RequestGroups:
         self._runners = runners
         self.cache = runners[0].cache
         self.weights = runners[0].weights
-        self.multi_step = GroupedDecoder(self)
+        self.multi_step = GroupedDecoder(self, runners)
         self._threads = ThreadPoolExecutor(len(runners), thread_name_prefix="bitnet-group")
 
     def group_of(self, span: ScheduledTokens) -> int:
@@ -158,19 +158,33 @@ class RequestGroups:
             runner.free()
 
 
+_MOST_READS = 2
+"""Readbacks that a device may have pending."""
+
+
 class GroupedDecoder:
-    """The multi-step decoders of all groups, used as one. Nothing is queued ahead: each step passes through host
-    memory."""
+    """The multi-step decoders of all groups, used as one.
 
-    can_run_ahead = False
-    in_flight: StepsInFlight | None = None
+    Between peers all steps are queued at once, those of the groups in turn, so that each device has work while another
+    one computes for the same group. Other devices hand each step over through host memory, and nothing is queued ahead.
+    """
 
-    def __init__(self, groups: RequestGroups) -> None:
+    def __init__(self, groups: RequestGroups, runners: Sequence[Runner]) -> None:
         self._groups = groups
+        self._decoders = [runner.multi_step for runner in runners]
+        self._direct = all(runner.direct for runner in runners)
+        few = len(runners) <= _MOST_READS
+        self.can_run_ahead = self._direct and few and all(decoder.can_run_ahead for decoder in self._decoders)
+
+    @property
+    def in_flight(self) -> StepsInFlight | None:
+        """The queued steps of a group, None if none has any."""
+        return next((decoder.in_flight for decoder in self._decoders if decoder.in_flight), None)
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
-        """Return 0: no tokens are in flight."""
-        return 0
+        """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
+        shares = self._groups.divided(rows)
+        return min((self._decoders[group].queued(share.spans) for group, share in shares.items()), default=0)
 
     def forget(self) -> None:
         """See MultiStepDecoder."""
@@ -183,13 +197,49 @@ class GroupedDecoder:
         ahead: int = 0,
         continuing: Sequence[ScheduledTokens] = (),
     ) -> npt.NDArray[np.int32]:
-        """Decode `count` greedy tokens after each row, see MultiStepDecoder; `ahead` is 0."""
+        """Decode `count` greedy tokens after each row, see MultiStepDecoder."""
         shares = self._groups.divided(rows)
+        parts = self._decode(shares, count, ahead, continuing) if self._direct else self._in_threads(shares, count)
+        tokens = np.empty((len(rows), count), np.int32)
+        for group, part in parts.items():
+            tokens[shares[group].rows] = part
+        return tokens
 
+    def _in_threads(self, shares: dict[int, Share], count: int) -> dict[int, npt.NDArray[np.int32]]:
         def task(share: Share) -> Callable[[Runner], npt.NDArray[np.int32]]:
             return lambda runner: runner.multi_step.decode(share.spans, count)
 
-        tokens = np.empty((len(rows), count), np.int32)
-        for group, part in self._groups.together({group: task(share) for group, share in shares.items()}).items():
-            tokens[shares[group].rows] = part
+        return self._groups.together({group: task(share) for group, share in shares.items()})
+
+    def _decode(
+        self, shares: dict[int, Share], count: int, ahead: int, continuing: Sequence[ScheduledTokens]
+    ) -> dict[int, npt.NDArray[np.int32]]:
+        decoders = {group: self._decoders[group] for group in shares}
+        if not all(decoders[group].queued(share.spans) for group, share in shares.items()):
+            for decoder in decoders.values():
+                if decoder.in_flight:  # steps of this group alone
+                    decoder.forget()
+        taken = {group: decoders[group].take(share.spans) for group, share in shares.items()}
+        steps = {group: queued for group, (_, queued) in taken.items() if queued}
+        new = {group: list(places.values()) for group, (places, queued) in taken.items() if not queued}
+        steps |= self._read_later(self._queue(new, count), count)
+        following = self._groups.divided(continuing) if ahead else {}
+        if not all(decoders[group].fits_ring(share.spans) for group, share in following.items()):
+            following = {}
+        further = {group: [taken[group][0][row] for row in share.spans] for group, share in following.items()}
+        firsts = self._queue(further, ahead)
+        tokens = {group: decoder.read(taken[group][0], steps[group]) for group, decoder in decoders.items()}
+        for group, coming in self._read_later(firsts, ahead).items():
+            decoders[group].in_flight = coming
         return tokens
+
+    def _queue(self, buffer_rows: dict[int, list[int]], count: int) -> dict[int, int]:
+        """Queue steps of the groups in turn; returns the column of each group's token ring for the first tokens."""
+        firsts = {group: self._decoders[group].prepare(places, count) for group, places in buffer_rows.items()}
+        for _ in range(count):
+            for group in firsts:
+                self._decoders[group].replay(1)
+        return firsts
+
+    def _read_later(self, firsts: dict[int, int], count: int) -> dict[int, StepsInFlight]:
+        return {group: self._decoders[group].steps(first, count) for group, first in firsts.items()}

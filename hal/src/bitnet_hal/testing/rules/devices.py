@@ -21,6 +21,7 @@ METHODS = {
     "tunings": "tunings",
     "async-readback": "read_async",
     "replay-many": "replay_many",
+    "peer-copy": "copy_from",
     "sensors": "sensors",
     "kernel-resources": "kernel_resources",
 }
