@@ -25,6 +25,9 @@ from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.server import measure_server
 from server import served, words_for
 
+START_SECONDS = 8.0
+"""Seconds in which a server with several GPUs starts its HTTP processes."""
+
 _prompts = count()
 
 
@@ -55,6 +58,8 @@ def rate(args: argparse.Namespace, device: str, groups: list[int]) -> float:
     args.clients = [max(groups)]  # --max-sequences, of each device
     with served(args, [device]) as ((url,), _), ProcessPoolExecutor(len(groups), get_context("spawn")) as pool:
         wait_for_devices(url)
+        if "," in device:
+            time.sleep(START_SECONDS)
         words = words_for(url, args.prompt)
         rates: list[float] = []
         errors = 0

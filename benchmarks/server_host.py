@@ -28,14 +28,12 @@ import psutil
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from make_gguf import write
-from replicas import wait_for_devices
+from replicas import START_SECONDS, wait_for_devices
 from server import direct, measure, served, words_for
 
 _ENTRY = "[bitnet.backends]\ntimed = timed_device\n"
 _METADATA = "Metadata-Version: 2.1\nName: bitnet-timed\nVersion: 1\n"
 _SHAPE = "server-host"
-_START_SECONDS = 5.0
-"""Seconds in which a server with several devices starts its HTTP processes."""
 
 
 def install(folder: Path) -> None:
@@ -89,7 +87,7 @@ def report(args: argparse.Namespace) -> None:
             pool = stack.enter_context(ProcessPoolExecutor(args.devices, get_context("spawn")))  # the clients
             if args.devices > 1:
                 wait_for_devices(url)
-                time.sleep(_START_SECONDS)
+                time.sleep(START_SECONDS)
             words = words_for(url, args.prompt)
             runs: list[dict[str, Any]] = []
             times: list[dict[str, float]] = []

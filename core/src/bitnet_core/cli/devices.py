@@ -20,6 +20,8 @@ _IN_LINES = frozenset(
     ("device", "index", "name", "type", "total_memory", "driver", "fake", "extra", "batch_invariant_rows")
 )
 """The first lines about a device."""
+_ROUTES = {"peer copy": "from memory to memory", "host memory": "through host memory"}
+"""Routes of copies between devices (bitnet_hal.p2p) in words."""
 _BYTES = frozenset(("max_allocation", "max_binding", "shared_memory", "workgroup_storage"))
 
 
@@ -132,7 +134,7 @@ def _routes(info: DeviceInfo, found: list[DeviceInfo]) -> list[str]:
     for other in found:
         if (route := p2p.probe(info, other)) != "none":
             routes.setdefault(route, []).append(other.request)
-    return [f"to {', '.join(others)}: through {route}" for route, others in routes.items()]
+    return [f"to {', '.join(others)}: {_ROUTES[route]}" for route, others in routes.items()]
 
 
 def _invariant_rows(info: DeviceInfo) -> str:

@@ -79,7 +79,7 @@ class HttpProcess:
         counts = SharedCounts(setup.descriptor, setup.row)
         self._models = Models([ServedModel(self._load, setup.names, counts=counts)], setup.settings, lambda text: None)
         self._tell = partial(queue.tell, "beside")
-        self._relay = Relay(self._tell)
+        self._relay = Relay(self._tell, setup.settings.send_timeout)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bitnet_server.streams import abort
+
 _SCOPE = (
     "type",
     "asgi",
@@ -34,11 +36,11 @@ class Relay:
     """An ASGI application that has another process answer; used on the event loop only.
 
     It tells ("http", number, scope), ("received", number, ASGI message) and ("left", number), and is given the ASGI
-    messages of the answer, and None after them.
+    messages of the answer, and None after them. seconds: after which a client that takes nothing is given up.
     """
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, tell: Tell, seconds: float) -> None:
+        self._tell, self._seconds = tell, seconds
         self._numbers = itertools.count()
         self._answers: dict[int, asyncio.Queue[Message | None]] = {}
 
@@ -49,7 +51,10 @@ class Relay:
         receiver = asyncio.create_task(self._receive(number, receive))
         try:
             while (message := await answer.get()) is not None:
-                await send(message)
+                async with asyncio.timeout(self._seconds):
+                    await send(message)
+        except TimeoutError:
+            await abort(scope)
         finally:
             receiver.cancel()
             del self._answers[number]
