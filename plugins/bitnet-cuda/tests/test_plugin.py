@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -228,7 +229,7 @@ def test_warpgroup_products_of_prompts_do_not_wait_for_each_other(tiles: str, si
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [8, 16, 32, 64])
+@pytest.mark.parametrize("rows", [9, 16, 32, 64])
 @pytest.mark.parametrize(
     ("kernel", "outs", "constants"),
     [
@@ -247,6 +248,18 @@ def test_warpgroup_products_of_batches_with_block_scales_do_not_wait(
         tuned = tuning.select_tuning(CATALOGUE[kernel], semantic, shape, tensor_cores=True, wgmma=True)
         assert tuned.variant in ("group", "block_group")
         assert b"(C75" not in ptxas_log(compile.source(CATALOGUE[kernel], semantic, tuned))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("outs", "width"), [(6144, 4096), (4096, 4096), (4096, 12288), (8192, 5120), (5120, 6144)])
+def test_products_of_few_rows_with_block_scales_keep_their_weights_in_registers(outs: int, width: int) -> None:
+    semantic = {"ADD": 1, "BLOCK": 128, "ABLOCK": 32}
+    spec, shape = CATALOGUE["matmul_ternary_block"], {"rows": 8, "outs": outs, "width": width}
+    tuned = tuning.select_tuning(spec, semantic, shape, tensor_cores=True, wgmma=True)
+    assert tuned.variant == "rows"
+    log = ptxas_log(compile.source(spec, semantic, tuned), "sm_90a", b"--ptxas-options=-v")
+    spilled = [int(count) for count in re.findall(rb"(\d+) bytes spill stores", log)]
+    assert max(spilled) <= 8, "of a thread"
 
 
 def ptxas_log(text: str, architecture: str = "sm_90a", *further: bytes) -> bytes:

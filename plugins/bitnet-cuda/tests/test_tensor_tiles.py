@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_cuda.batch_tiles import block_group
-from bitnet_cuda.limits import MOST_SHARED
+from bitnet_cuda.batch_tiles import block_group, block_rows
+from bitnet_cuda.limits import MOST_SHARED, MULTIPROCESSORS
 from bitnet_cuda.tensor_tiles import BLOCK_STREAM, STREAM, WIDE, select_tuning
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.rounding import ceil_div
 
 
 def chosen(kernel: str, rows: int, outs: int, block: int, ablock: int) -> Tuning | None:
@@ -65,6 +66,28 @@ def test_batches_with_block_scales_are_added_up_in_one_order(outs: int, width: i
         assert 4 % shares == 0, "a warpgroup's column blocks are those of a line with its number"
         orders.add((shares, tile.tile["SPLITS"]))
     assert len(orders) == 1
+
+
+@pytest.mark.parametrize(("outs", "width", "parts"), [*((*one, 1) for one in BLOCK_SCALED), (12288, 4096, 2)])
+def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: int, parts: int) -> None:
+    """Check that warps have all columns, and that a block fits a multiprocessor."""
+    constants = {"BLOCK": 128, "ABLOCK": 32}
+    tiles = [block_rows(constants, {"rows": rows, "outs": outs, "width": width}, parts) for rows in range(1, 9)]
+    assert all(tile == tiles[0] for tile in tiles)
+    if tiles[0] is None:  # too long for two blocks, or too many outputs for one round of blocks
+        assert (outs, width) in ((151936, 4096), (5120, 17408))
+        return
+    private, tile = tiles[0].private, tiles[0].tile
+    assert private["GROUP"] // 32 * 256 * tile["SPLITS"] >= width
+    assert 16 * private["PIECES"] == parts * tile["TILE_N"]
+    assert private["SHARED"] <= MOST_SHARED - 1024
+    assert ceil_div(outs, tile["TILE_N"]) * tile["SPLITS"] <= MULTIPROCESSORS
+
+
+@pytest.mark.parametrize(("block", "ablock"), [(64, 32), (128, 0)])
+def test_few_rows_with_other_scales_have_their_own_kernel(block: int, ablock: int) -> None:
+    params = {"rows": 8, "outs": 4096, "width": 4096}
+    assert block_rows({"BLOCK": block, "ABLOCK": ablock}, params) is None
 
 
 def test_gate_and_up_of_batches_are_joined_where_they_fill_the_gpu() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from bitnet_hal.device import DeviceInfo
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, EXPERT_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, EXPERT_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.model.config import ModelConfig
 
 _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
 """Kernels without a sum over a row."""
+_ROW_BY_ROW = ROTATED_KERNELS | {"matmul_ternary_glu"}
+"""Fused kernels of which a step of any rows can be made: no step of one request's rows, or of several requests', needs
+others."""
 _OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
 
 
@@ -29,3 +33,9 @@ def invariant_rows(config: ModelConfig, info: DeviceInfo, *, group_scales: bool)
     kernels = UNFUSED_KERNELS - DELTA_KERNELS | needed_kernels(config)
     kernels -= _ONE_VALUE if group_scales else _ONE_VALUE | {"matmul_ternary_block"}
     return info.invariant_rows(kernels)
+
+
+def invariant_fused(info: DeviceInfo) -> frozenset[str]:
+    """Return the fused kernels that steps of up to FEW_ROWS rows may use although a row must have the same bits in each
+    of them."""
+    return frozenset(name for name in info.kernels & _ROW_BY_ROW if info.invariant_rows([name]) >= FEW_ROWS)

@@ -13,6 +13,7 @@ from bitnet_hal.launcher import Launch, Launcher
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, Linear, LinearPart
+from bitnet_core.plan.kernels import invariant_fused
 from bitnet_core.plan.scratch import Scratch
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,8 @@ log = logging.getLogger(__name__)
 class LinearLayers:
     """A builder of the launches of linear layers with these weights.
 
-    fused: False leaves out the optional kernels that stand in for others; most serve some numbers of rows only.
+    fused: False leaves out the optional kernels that stand in for others, but for those that keep a row's bits
+    whatever the rows beside it (`invariant_fused`); most serve some numbers of rows only.
     """
 
     left_out: frozenset[str] = frozenset()
@@ -32,7 +34,8 @@ class LinearLayers:
         self.launcher = launcher
         self.config = config = weights.config
         self.ablock = config.activation_group_size
-        self._optional = launcher.device.info.kernels - self.left_out if fused else frozenset[str]()
+        info = launcher.device.info
+        self._optional = (info.kernels if fused else invariant_fused(info)) - self.left_out
 
     def _fused(
         self, kernel: str, params: ParamDict, views: tuple[View, ...], constants: dict[str, int]

@@ -17,6 +17,8 @@ MOST_STATIC_SHARED = 48 << 10
 """The maximum bytes of shared memory of a block that asks for no dynamic shared memory."""
 GROUP_WORKSPACE = 4 << 20
 """The bytes in which blocks of matmul_ternary_group.cu that share outputs exchange sums."""
+MOST_ROW_WARPS = 24
+"""The maximum number of warps of block_rows.cuh: with more, a thread has too few registers."""
 LINE = 512
 """The columns of a bulk copy in block_group.cuh: four column blocks of 128."""
 
@@ -146,6 +148,44 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
     )
 
 
+def block_rows_tile(pieces: int, warps: int, splits: int) -> Tuning | None:
+    """Return the tuning of the kernels of block_rows.cuh, or None if it does not fit a block.
+
+    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns, 256 for each warp.
+    """
+    group = 32 * warps
+    pitch = ceil_div(2 * warps, 8) * 8 + 4
+    sums = 128 * pieces
+    token_words = 8 * (64 * warps + 8 + 2 * (8 * warps + 4))
+    room = max(warps * sums, token_words)  # sums take the place of the activations
+    shared = 4 * (room + 16 * pieces * pitch + (sums if splits > 1 else 0))
+    if shared > MOST_SHARED - 1024:
+        return None
+    depth = 4 if group <= 384 else 3 if group <= 512 else 2 if group <= 640 else 1
+    tile = {"TILE_N": 16 * pieces, "TILE_T": FEW_ROWS, "SPLITS": splits}
+    return tuned(group, tile, "rows", PIECES=pieces, DEPTH=min(depth, pieces), ROOM=room, SHARED=shared)
+
+
+def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
+    """Return the tuning of a product of block_rows.cuh, or None if its scales or sizes are not supported.
+
+    A row has the same tuning alone and among FEW_ROWS. A multiprocessor has one block. parts: as in block_group, whose
+    blocks share no columns.
+    """
+    if not constants["ABLOCK"] or constants["BLOCK"] < 128:
+        return None
+    units = ceil_div(int(params["width"]), 256)
+    most_splits = 1 if parts > 1 else 2
+    splits = next((n for n in (1, 2) if n <= most_splits and ceil_div(units, n) <= MOST_ROW_WARPS), None)
+    if splits is None:
+        return None
+    pieces = ceil_div(ceil_div(parts * int(params["outs"]), 16) * splits, MULTIPROCESSORS)
+    tuning = block_rows_tile(pieces, max(2, ceil_div(units, splits)), splits)
+    if tuning is None or parts == 1:
+        return tuning
+    return replace(tuning, variant="block_rows", tile={**tuning.tile, "TILE_N": 8 * pieces})
+
+
 def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
     """Return the tuning of a product of block_group.cuh, or None if its scales or sizes are not supported.
 
@@ -181,8 +221,10 @@ def glu(constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
     if not constants["BLOCK"]:
         tuning = _row_glu(params, wgmma=wgmma)
     elif wgmma and 1 < rows <= BATCH_ROWS:
-        tuning = block_group(constants, params, 2)
-        tuning = tuning and replace(tuning, variant="block_group")
+        tuning = block_rows(constants, params, 2) if rows <= FEW_ROWS else None
+        if tuning is None:
+            tuning = block_group(constants, params, 2)
+            tuning = tuning and replace(tuning, variant="block_group")
     if tuning:
         return tuning
     message = (

@@ -7,7 +7,7 @@ from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
-from bitnet_cuda.batch_tiles import block_group
+from bitnet_cuda.batch_tiles import block_group, block_rows
 from bitnet_cuda.kernels.portable.tiles import F16, MOST_SPLITS, WORKSPACE, tuned
 from bitnet_cuda.limits import BATCH_ROWS, FULL_GPU, MULTIPROCESSORS, PERSISTENT, attention_dims
 
@@ -60,6 +60,8 @@ def ternary_block(constants: Constants, params: Params, *, wgmma: bool) -> Tunin
     if rows == 1 and width <= MOST_COLUMNS:
         ring = block_ring(constants, params) if wgmma else None
         return ring or block_row("row", width, outs, 16, SPLITS=1)
+    if wgmma and rows <= FEW_ROWS and (few := block_rows(constants, params)):
+        return few
     if wgmma and rows <= BATCH_ROWS:
         group = block_group(constants, params)
         if group:

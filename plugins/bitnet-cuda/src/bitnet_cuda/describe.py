@@ -77,7 +77,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if has_tensor_cores else frozenset()),
         features=FEATURES,
-        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS | ROTATED_KERNELS | {"matmul_ternary_glu"}, FEW_ROWS),
         extra=extra,
     )
 

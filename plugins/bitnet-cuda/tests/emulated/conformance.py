@@ -93,11 +93,28 @@ class TestConformance(BackendConformance):
             assert tile is not None
             return replace(tile, private={**tile.private, "STAGES": 2})
 
+        monkeypatch.setattr(decode_tiles, "block_rows", lambda *_: None)
         monkeypatch.setattr(decode_tiles, "block_group", two_stages)
         batch = next(case for case in cases_of("matmul_ternary_block") if case.label.startswith("a32-b128-batch-t64"))
         whole = batch.launch()
         want = product(bench, batch, whole, 0, 64)
         for first, count in ((0, 2), (62, 2), (30, 9), (7, 17), (1, 33)):
+            assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
+
+    @pytest.mark.parametrize(("pieces", "warps", "splits"), [(5, 17, 1), (3, 9, 2), (9, 5, 4)])
+    def test_one_to_eight_rows_with_block_scales_have_the_same_bits(
+        self, bench: Bench, pieces: int, warps: int, splits: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Compare rows of one tuning, with blocks that share columns and with more pieces than are under way."""
+        tile = batch_tiles.block_rows_tile(pieces, warps, splits)
+        assert tile is not None
+        monkeypatch.setattr(decode_tiles, "block_rows", lambda *_: tile)
+        monkeypatch.setattr(decode_tiles, "block_ring", lambda *_: None)
+        monkeypatch.setattr(decode_tiles, "block_row", lambda *_, **__: tile)
+        batch = next(case for case in cases_of("matmul_ternary_block") if case.label.startswith("a32-b128-batch-t64"))
+        whole = batch.launch()
+        want = product(bench, batch, whole, 0, 8)
+        for first, count in ((0, 1), (7, 1), (2, 3), (1, 7)):
             assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
 
     @pytest.mark.parametrize("stages", [2, 3])

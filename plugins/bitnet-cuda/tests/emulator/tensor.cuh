@@ -20,6 +20,10 @@ void mma_bytes(int* c, const unsigned* a, unsigned b0, unsigned b1) {
 }
 
 inline void mma(int* c, const unsigned* a, unsigned b0, unsigned b1) { mma_bytes<unsigned char>(c, a, b0, b1); }
+inline void mma_from(int start, int* d, const unsigned* a, unsigned b0, unsigned b1) {
+    for (unsigned i = 0; i < 4; i++) d[i] = start;
+    mma(d, a, b0, b1);
+}
 inline void mma_signed(int* c, const unsigned* a, unsigned b0, unsigned b1) { mma_bytes<signed char>(c, a, b0, b1); }
 // mma.sync m16n8k256 of single bits: a lane's words have the same places.
 inline void mma_bits(int* c, const unsigned* a, unsigned b0, unsigned b1) {

@@ -9,7 +9,7 @@ import numpy as np
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.attention import STALE, Batch, cached
-from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import activations, group_activations, normal, padded, ternary
 from bitnet_hal.testing.cases.rope import head_gammas
 
@@ -277,3 +277,12 @@ def _attention_cases() -> Iterator[Case]:
     unused = Batch([(0, -1), (0, 40), (1, 33), (2, 290), (3, -1)], (4, 2), 32)
     yield Case(name, "unused-rows", _rope_attention, (unused, 0, (2,)))
     yield Case(name, "nan", _nan_qkv)
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows of matmul_ternary_glu for the rule of batch invariance; other fused kernels serve few rows only."""
+    name = "matmul_ternary_glu"
+    for block, group_size in SCALES:
+        label = f"batch-b{block}-a{group_size}"
+        yield Case(name, label, _matmul_glu, (BATCH_ROWS, 70, 640, SILU, block, group_size))
+    yield Case(name, "batch", _matmul_glu, (BATCH_ROWS, 70, 640))

@@ -27,7 +27,10 @@ _MODULES = (
     *(experts, window),
 )
 
-_BATCHES = (quantize, ternary, rope, attention, dense, choose, lm_head_int8, delta, rotated, experts, window)
+_BATCHES = (
+    *(quantize, ternary, rope, attention, dense, choose, fused),
+    *(lm_head_int8, delta, rotated, experts, window),
+)
 
 
 @cache
@@ -44,5 +47,5 @@ def cases_of(kernel: str) -> list[Case]:
 @cache
 def batches_of(kernel: str) -> tuple[Case, ...]:
     """Return the cases of batch invariance of one kernel, each of BATCH_ROWS rows; none for kernels without sums over a
-    row, for one-row kernels, and for fused kernels, which serve some numbers of rows only."""
+    row, for one-row kernels, and for fused kernels that serve some numbers of rows only."""
     return tuple(case for module in _BATCHES for case in module.batches() if case.kernel == kernel)

@@ -3,16 +3,9 @@
 // one I2_S block, so sums have to be kept apart by plane and block before they are scaled.
 #include "ternary_few.cuh"
 #include "few_scales.cuh"
+#include "regrouped.cuh"
 
 __device__ inline void fragment(u32* a, Words low, Words high, int s, bool second) {
     a[0] = signs(second ? low.z : low.x, s), a[1] = signs(second ? high.z : high.x, s);
     a[2] = signs(second ? low.w : low.y, s), a[3] = signs(second ? high.w : high.y, s);
-}
-
-// Of the two blocks that lanes t and t ^ 2 have half of each, bytes 16 (t % 2) + 8 (t / 2) and on of the first in x, y and of
-// the second in z, w: then a fragment has the columns of one block alone.
-__device__ inline Words regrouped(Words v) {
-    bool second = threadIdx.x % 4 >= 2;
-    u32 a = shuffle_xor(second ? v.x : v.z, 2), b = shuffle_xor(second ? v.y : v.w, 2);
-    return second ? Words{a, b, v.z, v.w} : Words{v.x, v.y, a, b};
 }

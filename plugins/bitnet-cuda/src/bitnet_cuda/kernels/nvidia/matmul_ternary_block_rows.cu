@@ -1,0 +1,53 @@
+// matmul_ternary_block for one to eight rows: see block_rows.cuh. A block makes TILE_N = 16 PIECES outputs of all rows, or the share of its columns in
+// them; then the blocks of a cluster add up and write as many sums each.
+#include "prelude.cuh"
+#include "block_rows.cuh"
+#define OWN (SUMS / SPLITS)  // sums that a block writes
+#define EACH ((OWN + GROUP - 1) / GROUP)
+#if SPLITS > 1
+#include "cluster.cuh"
+KERNEL_CLUSTER_ALONE(SPLITS)
+#else
+KERNEL_RESIDENT(1)
+#endif
+matmul_ternary_block(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum, float* __restrict__ y, u32 rows,
+                     u32 outs, u32 width, u32 y_stride, u32 y_first) {
+    DYNAMIC_SHARED(Words, pool);
+    float *partial = (float*)pool, *scales = partial + ROOM;
+    u32 n0 = blockIdx.x * TILE_N;
+    float old[EACH];
+    // Of this thread's sum j that it writes: where it is among all, and its place in y, null if it has none.
+    auto number = [=](u32 j) { return blockIdx.z * OWN + j * GROUP + threadIdx.x; };
+    auto at = [=](u32 j) -> float* {
+        Place place(number(j));
+        u32 n = n0 + place.row;
+        bool written = j * GROUP + threadIdx.x < OWN && place.token < rows && n < outs;
+        return written ? y + (size_t)place.token * y_stride + y_first + n : nullptr;
+    };
+#if SPLITS > 1
+    cluster_arrive();
+#endif
+    multiply_rows(partial, scales, w, wscale, q, scale, qsum, rows, width, [=](u32 j) { return min(n0 + j, outs - 1); }, [&] {
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++) old[j] = ADD && at(j) ? *at(j) : 0.0f;
+    });
+#if SPLITS > 1
+    float* shares = scales + 16 * PIECES * PITCH;  // [SPLITS][OWN]: of each block, in the sums that this one writes
+    cluster_wait();
+    for (u32 i = threadIdx.x; i < SUMS; i += GROUP)
+        cluster_put(shares + blockIdx.z * OWN + i % OWN, i / OWN, sum_of_warps(partial, i));
+    cluster_meet();
+#endif
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++) {
+        if (!at(j)) continue;
+#if SPLITS > 1
+        float value = 0.0f;
+#pragma unroll
+        for (int z = 0; z < SPLITS; z++) value += shares[z * OWN + j * GROUP + threadIdx.x];
+#else
+        float value = sum_of_warps(partial, number(j));
+#endif
+        *at(j) = ADD ? old[j] + value : value;
+    }
+}

@@ -1,0 +1,7 @@
+// Of the two blocks that lanes t and t ^ 2 have half of each, bytes 16 (t % 2) + 8 (t / 2) and on of the first in x, y and of
+// the second in z, w: then a fragment has the columns of one block alone.
+__device__ inline Words regrouped(Words v) {
+    bool second = threadIdx.x % 4 >= 2;
+    u32 a = shuffle_xor(second ? v.x : v.z, 2), b = shuffle_xor(second ? v.y : v.w, 2);
+    return second ? Words{a, b, v.z, v.w} : Words{v.x, v.y, a, b};
+}
