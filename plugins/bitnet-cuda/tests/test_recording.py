@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,3 +92,38 @@ def test_norms_have_a_multiprocessor_to_themselves_in_front_of_queries_alone() -
     assert [one.kernel.shared for one in apart] == [alone, 0, paired, 0, paired, 0]
     assert norm.kernel.shared == alone, "what a kernel is compiled with is the most that its launches have"
     assert [one.kernel.spec for one in apart] == [one.kernel.spec for one in launches]
+
+
+def test_what_only_quantizes_an_output_is_joined_with_its_kernel() -> None:
+    """Check that views of q, scale and qsum pass to the kernel before, and that nothing else is joined."""
+
+    def made(name: str, sizes: dict[str, int], tuning: Tuning, *views: Any, **constants: int) -> StreamLaunch:
+        spec = CATALOGUE[name]
+        params = {param.name: sizes.get(param.name, 0) for param in spec.params}
+        kernel = StreamKernel(spec, constants, tuning, None, None)
+        bound = (*views, *(view(16) for _ in spec.bindings[len(views) :]))
+        return BoundLaunch(kernel, (1, 1, 1), bound, spec.pack(params))
+
+    m: Any = view(64)
+    tile = Tuning({"TILE_N": 96, "TILE_T": 8, "SPLITS": 1}, "block_rows")
+    glu = made("matmul_ternary_glu", {"rows": 4, "outs": 384}, tile, *(view(16) for _ in range(5)), m, ABLOCK=32)
+    sizes = {"rows": 4, "width": 384, "stride": 384}
+
+    def quantize(x: Any = m, norm: int = 0, group_size: int = 32, **other: int) -> StreamLaunch:
+        return made("rms_norm_quantize", sizes | other, Tuning(), x, NORM=norm, ABLOCK=group_size)
+
+    def joined(before: StreamLaunch, after: StreamLaunch) -> list[StreamLaunch]:
+        def variant(kernel: StreamKernel, further: dict[str, int]) -> StreamKernel:
+            return replace(kernel, tuning=Tuning(private=further))
+
+        return recording.joined([before, after], variant)
+
+    after = quantize()
+    (one,) = joined(glu, after)
+    assert one.kernel.tuning.private == {"JOINED": 1, "ABLOCK": 32}
+    assert one.bound == (*glu.bound, *after.bound[2:])
+    others = [quantize(view(64)), quantize(norm=1), quantize(group_size=0), quantize(group_size=128)]
+    others += [quantize(rows=5), quantize(stride=512), quantize(width=256, stride=256)]
+    assert [len(joined(glu, other)) for other in others] == [2] * len(others)
+    odd = replace(glu, kernel=replace(glu.kernel, tuning=replace(tile, tile={**tile.tile, "TILE_N": 40})))
+    assert len(joined(odd, after)) == 2

@@ -74,14 +74,15 @@ def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: i
     constants = {"BLOCK": 128, "ABLOCK": 32}
     tiles = [block_rows(constants, {"rows": rows, "outs": outs, "width": width}, parts) for rows in range(1, 9)]
     assert all(tile == tiles[0] for tile in tiles)
-    if tiles[0] is None:  # too long for two blocks, or too many outputs for one round of blocks
-        assert (outs, width) in ((151936, 4096), (5120, 17408))
+    if tiles[0] is None:  # too long for two blocks
+        assert (outs, width) == (5120, 17408)
         return
     private, tile = tiles[0].private, tiles[0].tile
     assert private["GROUP"] // 32 * 256 * tile["SPLITS"] >= width
     assert 16 * private["PIECES"] == parts * tile["TILE_N"]
     assert private["SHARED"] <= MOST_SHARED - 1024
-    assert ceil_div(outs, tile["TILE_N"]) * tile["SPLITS"] <= MULTIPROCESSORS
+    in_turns = outs > 100_000
+    assert (ceil_div(outs, tile["TILE_N"]) * tile["SPLITS"] > MULTIPROCESSORS) is in_turns
 
 
 @pytest.mark.parametrize(("block", "ablock"), [(64, 32), (128, 0)])

@@ -19,6 +19,8 @@ GROUP_WORKSPACE = 4 << 20
 """The bytes in which blocks of matmul_ternary_group.cu that share outputs exchange sums."""
 MOST_ROW_WARPS = 24
 """The maximum number of warps of block_rows.cuh: with more, a thread has too few registers."""
+MOST_PIECES = 12
+"""The pieces of 16 weight rows of a block of block_rows.cuh if each multiprocessor has several blocks in turns."""
 LINE = 512
 """The columns of a bulk copy in block_group.cuh: four column blocks of 128."""
 
@@ -156,9 +158,8 @@ def block_rows_tile(pieces: int, warps: int, splits: int) -> Tuning | None:
     group = 32 * warps
     pitch = ceil_div(2 * warps, 8) * 8 + 4
     sums = 128 * pieces
-    token_words = 8 * (64 * warps + 8 + 2 * (8 * warps + 4))
-    room = max(warps * sums, token_words)  # sums take the place of the activations
-    shared = 4 * (room + 16 * pieces * pitch + (sums if splits > 1 else 0))
+    room = max(sums, 8 * (72 + 8 + 8))  # words of a warp: its sums take the place of its activations
+    shared = 4 * (warps * room + 16 * pieces * pitch + (sums if splits > 1 else 0))
     if shared > MOST_SHARED - 1024:
         return None
     depth = 4 if group <= 384 else 3 if group <= 512 else 2 if group <= 640 else 1
@@ -180,6 +181,8 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if splits is None:
         return None
     pieces = ceil_div(ceil_div(parts * int(params["outs"]), 16) * splits, MULTIPROCESSORS)
+    if pieces > 2 * MOST_PIECES:  # blocks in turns
+        pieces = ceil_div(pieces, ceil_div(pieces, MOST_PIECES))
     tuning = block_rows_tile(pieces, max(2, ceil_div(units, splits)), splits)
     if tuning is None or parts == 1:
         return tuning

@@ -70,6 +70,7 @@ class CudaDevice(StreamDevice):
         self._marks: deque[Any] = deque()  # events, the oldest first
         self._granted: set[int] = set()  # indices of the peers whose memory this device has access to
         offered = info if tensor_cores else replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS)
+        self._variants: dict[tuple[object, ...], StreamKernel] = {}
         super().__init__(offered, api, calls(api, context, pool=self.ordered_free))
 
     def check(self, result: Result, operation: str, *, requested: int = 0, free: int = -1) -> Result:
@@ -140,7 +141,16 @@ class CudaDevice(StreamDevice):
         config.numAttrs = 1
         return config
 
+    def _variant(self, kernel: StreamKernel, further: Mapping[str, int]) -> StreamKernel:
+        """Return a kernel compiled with further constants; it stays loaded until the device is closed."""
+        tuning = replace(kernel.tuning, private={**kernel.tuning.private, **further})
+        key = (kernel.spec.name, *sorted(kernel.constants.items()), tuning.key)
+        if key not in self._variants:
+            self._variants[key] = self._compile(kernel.spec, kernel.constants, tuning)
+        return self._variants[key]
+
     def _queue_all(self, launches: Sequence[StreamLaunch]) -> None:
+        launches = recording.joined(launches, self._variant)
         overlaps = recording.may_overlap(launches)
         ahead = recording.weights_ahead(launches)
         for launch, overlap, weights in zip(recording.apart(launches), overlaps, ahead, strict=True):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bitnet_hal.base import Bound
-from bitnet_hal.families.stream import StreamBuffer, StreamLaunch
+from bitnet_hal.families.stream import StreamBuffer, StreamKernel, StreamLaunch
 from bitnet_hal.kernels.catalogue import ROTATED_KERNELS
 from bitnet_hal.plugin import table
 
@@ -22,6 +22,55 @@ FETCHING = ROTATED_KERNELS | {"norm_matmul", "norm_matmul_glu", "rope_attention"
 """The kernels that prefetch; their last arguments are the address and the number of bytes."""
 WEIGHTS = ("w", "codes")
 """The names of the bindings of weights."""
+
+
+def joined(
+    launches: Sequence[StreamLaunch], variant: Callable[[StreamKernel, dict[str, int]], StreamKernel]
+) -> list[StreamLaunch]:
+    """Return the launches without the quantizations that kernels do themselves: of their output, without a norm.
+
+    variant: compiles a kernel with further constants. JOINED kernels have the views of q, scale and qsum behind their
+    own.
+    """
+    result: list[StreamLaunch] = []
+    for launch in launches:
+        if result and _quantizes(result[-1], launch):
+            before = result[-1]
+            group_size = launch.kernel.constants["ABLOCK"]
+            kernel = variant(before.kernel, {"JOINED": 1, "ABLOCK": group_size})
+            outputs = tuple(
+                view
+                for binding, view in zip(launch.kernel.spec.bindings, launch.bound, strict=True)
+                if binding.access != "r"
+            )
+            result[-1] = replace(before, kernel=kernel, bound=(*before.bound, *outputs))
+        else:
+            result.append(launch)
+    return result
+
+
+def _quantizes(before: StreamLaunch, launch: StreamLaunch) -> bool:
+    """Return whether a launch only quantizes the output of the one before it, whose kernel can be JOINED."""
+    if launch.kernel.spec.name != "rms_norm_quantize" or launch.kernel.constants["NORM"]:
+        return False
+    group_size = launch.kernel.constants["ABLOCK"]
+    sizes = launch.kernel.spec.unpack(launch.params)
+    own = before.kernel.spec.unpack(before.params)
+    tuning = before.kernel.tuning
+    kind = before.kernel.spec.name, tuning.variant
+    if kind in (("matmul_ternary_glu", "block_rows"), ("matmul_ternary_glu", "block_group")):
+        output = "m"
+        columns = own["outs"]
+        whole = group_size == 32 and tuning.tile["TILE_N"] % group_size == 0
+    elif kind == ("rope_attention", "mma"):
+        output = "out"
+        columns = own["n_heads"] * own["head_dim"]
+        whole = group_size > 0 and tuning.private["DIM"] == 128
+    else:
+        return False
+    names = [binding.name for binding in before.kernel.spec.bindings]
+    same_rows = own["rows"] == sizes["rows"] and columns == sizes["width"] == sizes["stride"]
+    return whole and same_rows and columns % 128 == 0 and before.bound[names.index(output)] == launch.bound[0]
 
 
 def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:

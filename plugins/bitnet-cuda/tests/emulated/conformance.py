@@ -11,16 +11,18 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_cuda import batch_tiles, compile, decode_tiles, tensor_tiles
+from bitnet_cuda import batch_tiles, compile, decode_tiles, recording, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.device import DeviceInfo, Tuning
 from bitnet_hal.driver.enumerate import by_index
 from bitnet_hal.errors import GpuTimeoutError
 from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.kernels.catalogue import CATALOGUE, SILU
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.testing import BackendConformance
-from bitnet_hal.testing.cases.case import Case, CaseLaunch, expected
+from bitnet_hal.testing.cases.case import Case, CaseLaunch, blank, expected
+from bitnet_hal.testing.cases.fused import _matmul_glu
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.testing.workbench import Bench
@@ -117,6 +119,30 @@ class TestConformance(BackendConformance):
         for first, count in ((0, 1), (7, 1), (2, 3), (1, 7)):
             assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
 
+    @pytest.mark.parametrize("rows", [3, 8, 20])
+    def test_gate_and_up_quantize_their_output_in_a_recording(
+        self, bench: Bench, rows: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        few = batch_tiles.block_rows_tile(4, 2, 1)
+        many = batch_tiles.block_group_tile(32, 384, 3, 1)
+        assert few is not None
+        assert many is not None
+        many = replace(many, variant="block_group", tile={**many.tile, "TILE_N": 96})
+        few = replace(few, variant="block_rows", tile={**few.tile, "TILE_N": 32})
+        monkeypatch.setattr(batch_tiles, "glu", lambda *_, **__: few if rows <= 8 else many)
+        launch = _matmul_glu(np.random.default_rng(rows), rows, 256, 384, SILU, 128, 32)
+        joined_as_apart(bench, "matmul_ternary_glu", launch, "m", rows, 256)
+
+    @pytest.mark.parametrize("group_size", [32, 128])
+    def test_attention_quantizes_its_output_in_a_recording(self, bench: Bench, group_size: int) -> None:
+        chosen = [case for case in cases_of("rope_attention") if "f16" in case.label]
+        found = [case.launch() for case in chosen]
+        found = [one for one in found if one.params["head_dim"] == 128 and one.params["rows"] > 1]
+        assert found
+        for launch in found:
+            width = int(launch.params["n_heads"] * 128)
+            joined_as_apart(bench, "rope_attention", launch, "out", int(launch.params["rows"]), width, group_size)
+
     @pytest.mark.parametrize("stages", [2, 3])
     def test_a_row_whose_weights_are_more_than_is_under_way(
         self, bench: Bench, stages: int, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +171,41 @@ class TestConformance(BackendConformance):
             tensor_tiles, "attention_tile", lambda params, **wgmma: tile({**params, "rows": rows}, **wgmma)
         )
         run(bench, "attention", "prompt-d128", "prompts-d128")
+
+
+def joined_as_apart(
+    bench: Bench, kernel: str, launch: CaseLaunch, output: str, rows: int, width: int, group_size: int = 32
+) -> None:
+    """Compare the codes that a recording makes of a kernel's output with those of separate launches."""
+    device: Any = bench.device
+    first = bench.prepare(CATALOGUE[kernel], launch)
+    quantize = CaseLaunch(
+        {"rows": rows, "width": width, "stride": width, "eps": 1e-6},
+        {
+            "x": np.zeros(rows * width, np.float32),
+            "gamma": np.ones(width, np.float32),
+            "q": blank(rows * width, "i8"),
+            "scale": blank(rows * width // 32, "f32"),
+            "qsum": blank(rows * width // 32, "i32"),
+        },
+        {"NORM": 0, "ABLOCK": group_size},
+    )
+    second = bench.prepare(CATALOGUE["rms_norm_quantize"], quantize, {"x": first.views[output]})
+    names = ("x", "q", "scale", "qsum")
+    first.run(device)
+    second.run(device)
+    apart = {name: bench.read(second.views[name]) for name in names}
+    for name in names:
+        bench.write(second.views[name], np.full(second.views[name].nbytes, 77, np.uint8))
+    with device.record() as recorded:
+        first.run(device)
+        second.run(device)
+    assert len(recording.joined(recorded.launches, lambda made, _: made)) == 1
+    device.replay(recorded)
+    device.synchronize()
+    for name in names:
+        assert np.array_equal(bench.read(second.views[name]), apart[name]), name
+    bench.tidy()
 
 
 def product(bench: Bench, case: Case, batch: CaseLaunch, first: int, count: int) -> npt.NDArray[np.uint32]:

@@ -6,15 +6,12 @@
 // A fragment is a word and a mask, so that planes keep their factors 64, 16, 4 and 1; sums begin at the bits of BIAS, so that a subtraction takes
 // the place of a conversion of half its rate.
 #include "tensor.cuh"
-#include "barrier.cuh"
 #include "regrouped.cuh"
 
 #define WARPS (GROUP / 32)
-#define SUMS (PIECES * 128)                       // of a warp, and of a block
-#define PITCH ((2 * WARPS + 7) / 8 * 8 + 4)       // scales of a row of weights in shared memory, against conflicts of banks
-#define CODES (WARPS * 256 + 32)                  // bytes of a row of activations in shared memory, likewise
-#define FACTORS (WARPS * 8 + 4)                   // its scales, and its sums of codes
-#define BIAS 12582912.0f                          // 1.5 * 2^23: its bits, plus an integer, are those of the sum
+#define SUMS (PIECES * 128)                   // of a warp, and of a block
+#define PITCH ((2 * WARPS + 7) / 8 * 8 + 4)   // scales of a row of weights in shared memory, against conflicts of banks
+#define BIAS 12582912.0f                      // 1.5 * 2^23: its bits, plus an integer, are those of the sum
 #define BIAS_BITS 0x4b400000
 
 struct alignas(8) Pair {
@@ -29,35 +26,30 @@ struct alignas(16) Integers {
 
 // The column blocks of this warp: block() and the next one, of `all`.
 struct Columns {
-    u32 all, first, count;  // first, count: those of the thread block
+    u32 all, first;  // first: the thread block's
 
-    __device__ Columns(u32 width) : all(width / 128), first(blockIdx.z * (2 * WARPS)), count(min(2u * WARPS, all - min(all, first))) {}
+    __device__ explicit Columns(u32 width) : all(width / 128), first(blockIdx.z * (2 * WARPS)) {}
     __device__ u32 block() const { return first + threadIdx.x / 32 * 2; }
 };
 
-// The block's columns of the activations, in shared memory.
+// The columns of this warp's activations in shared memory: rows of 256 bytes and 32 against conflicts of banks, then 32 bytes of scales and of sums of
+// codes a row. They come in whole lines, since every block reads them at the same time: a request for each lane's own bytes took longer.
 struct Tokens {
-    char* q;       // [8][CODES]
-    float* scale;  // [8][FACTORS]
-    int* qsum;     // [8][FACTORS]
-    Barrier* come;
+    char *q, *scale, *qsum;
 
-    __device__ Tokens(void* memory, Barrier* come) : q((char*)memory), scale((float*)(q + 8 * CODES)), qsum((int*)(scale + 8 * FACTORS)), come(come) {
-        if (threadIdx.x) return;
-        barrier_init(come, 1);
-        show_barriers();
-    }
-    // A lane of the first warp asks for the codes, the scales or the sums of a row.
-    __device__ void copy(const Columns& columns, const char* from, const float* scales, const int* sums, u32 rows) const {
-        u32 token = threadIdx.x % 8;
-        if (threadIdx.x >= 32 || columns.count == 0) return;
-        if (threadIdx.x == 0) barrier_expect(come, rows * columns.count * 160);
-        sync_warp();
-        if (token >= rows) return;
-        size_t at = (size_t)token * columns.all + columns.first;  // column block
-        if (threadIdx.x / 8 == 0) copy_bulk(q + token * CODES, from + 128 * at, 128 * columns.count, come);
-        if (threadIdx.x / 8 == 1) copy_bulk(scale + token * FACTORS, scales + 4 * at, 16 * columns.count, come);
-        if (threadIdx.x / 8 == 2) copy_bulk(qsum + token * FACTORS, sums + 4 * at, 16 * columns.count, come);
+    __device__ explicit Tokens(void* memory) : q((char*)memory), scale(q + 8 * 288), qsum(scale + 8 * 32) {}
+    __device__ void copy(const Columns& columns, const char* codes, const char* scales, const char* sums, u32 rows) const {
+        u32 lane = threadIdx.x % 32;
+#pragma unroll
+        for (u32 i = lane; i < 128; i += 32) {
+            u32 token = i / 16, block = columns.block() + i % 16 / 8;
+            if (token < rows && block < columns.all)
+                copy_async(q + token * 288 + i % 16 * 16, codes + ((size_t)token * columns.all + block) * 128 + i % 8 * 16);
+        }
+        u32 token = lane % 16 / 2, block = columns.block() + lane % 2;
+        size_t from = ((size_t)token * columns.all + block) * 16;
+        if (token < rows && block < columns.all) copy_async((lane < 16 ? scale : qsum) + lane % 16 * 16, (lane < 16 ? scales : sums) + from);
+        copy_group();
     }
 };
 
@@ -71,17 +63,16 @@ struct Activations {
         u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
         for (int b = 0; b < 2; b++) {
-            u32 own = threadIdx.x / 32 * 2 + b;  // of the thread block's column blocks
-            bool there = own < columns.count;
+            bool there = columns.block() + b < columns.all;
 #pragma unroll
             for (int s = 0; s < 4; s++)
-                q[b][s] = there && g < rows ? ((const Pair*)(tokens.q + g * CODES))[own * 16 + 4 * s + t % 2 * 2 + t / 2] : Pair{0, 0};
+                q[b][s] = there && g < rows ? ((const Pair*)(tokens.q + g * 288))[16 * b + 4 * s + t % 2 * 2 + t / 2] : Pair{0, 0};
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 u32 token = 2 * t + e;
                 bool used = there && token < rows;
-                Floats f = used ? ((const Floats*)(tokens.scale + token * FACTORS))[own] : Floats{0.0f, 0.0f, 0.0f, 0.0f};
-                Integers sum = used ? ((const Integers*)(tokens.qsum + token * FACTORS))[own] : Integers{0, 0, 0, 0};
+                Floats f = used ? ((const Floats*)tokens.scale)[2 * token + b] : Floats{0.0f, 0.0f, 0.0f, 0.0f};
+                Integers sum = used ? ((const Integers*)tokens.qsum)[2 * token + b] : Integers{0, 0, 0, 0};
                 float total = f.x * (float)sum.x;
                 total = fmaf(f.y, (float)sum.y, total);
                 total = fmaf(f.z, (float)sum.z, total);
@@ -141,30 +132,31 @@ __device__ inline void load_scales(const Columns& columns, float* to, const floa
     copy_group();
 }
 
-// The shares of all warps in the sums of the block's rows, partial[WARPS][SUMS], where activations were before; scales: PITCH for each row. Both
-// are shared memory. ready(): called once the kernels ahead have ended.
+// The shares of all warps in the sums of the block's rows, partial[WARPS][ROOM], where each warp's activations were before; scales: PITCH for each
+// row. Both are shared memory. ready(): called once the kernels ahead have ended.
 template <class RowOf, class Ready>
 __device__ inline void multiply_rows(float* partial, float* scales, const Words* w, const float* wscale, const void* q, const float* scale,
                                      const int* qsum, u32 rows, u32 width, RowOf row_of, Ready ready) {
-    __shared__ Barrier come;
     Columns columns(width);
     Piece pieces[DEPTH];
     let_next_start();
-    Tokens tokens(partial, &come);
     load_scales(columns, scales, wscale, width, row_of);
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) pieces[d].load(columns, w, d, row_of);
-    __syncthreads();
     wait_for_previous();
-    tokens.copy(columns, (const char*)q, scale, qsum, rows);
+    float* own = partial + threadIdx.x / 32 * ROOM;
+    Tokens tokens(own);
+    tokens.copy(columns, (const char*)q, (const char*)scale, (const char*)qsum, rows);
     ready();
-    if (columns.count) barrier_wait(&come, 0);
+    copy_wait<1>();
+    __syncthreads();
+    copy_wait<0>();
+    sync_warp();
     Activations x;
     x.load(columns, tokens, rows);
-    copy_wait<0>();
-    __syncthreads();
+    sync_warp();
     u32 warp = threadIdx.x / 32;
-    Floats* to = (Floats*)(partial + warp * SUMS) + threadIdx.x % 32;
+    Floats* to = (Floats*)own + threadIdx.x % 32;
 #pragma unroll 1
     for (u32 p = 0; p < PIECES; p += DEPTH)
 #pragma unroll
@@ -186,6 +178,6 @@ struct Place {
 __device__ inline float sum_of_warps(const float* partial, u32 i) {
     float value = 0.0f;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) value += partial[w * SUMS + i];
+    for (int w = 0; w < WARPS; w++) value += partial[w * ROOM + i];
     return value;
 }

@@ -1,6 +1,9 @@
 // The parts of attention_parts.cuh, left and put together by few instructions: a warp has a head, a lane FOURS fours of its elements,
 // and the last warp to come puts a head together. Where every thread of a block had a share of each part, its instructions took longer than
 // all of memory.
+#if JOINED
+#include "joined_codes.cuh"
+#endif
 #define FOURS ((DIM + 127) / 128)
 #define MOST (16 / FOURS)  // parts asked for at once
 
@@ -18,13 +21,30 @@ __device__ inline void add(Floats& sum, const Floats& v, float weight) {
 __device__ inline u32 four_of(int i) { return min(threadIdx.x % 32 + 32 * i, DIM / 4 - 1u); }
 __device__ inline bool has_four(int i) { return threadIdx.x % 32 + 32 * i < DIM / 4; }
 
-__device__ inline void write_head(float* head, const Floats (&sum)[FOURS], float total) {
-    float inverse = 1.0f / total;
+// Where heads go: f32, and their codes if JOINED (heads of 128 elements).
+struct Output {
+    float* heads;
+#if JOINED
+    Quantized codes;
+#endif
+
+    // head: counted over all rows.
+    __device__ void write(size_t head, const Floats (&sum)[FOURS], float total) const {
+        float inverse = 1.0f / total;
 #pragma unroll
-    for (int i = 0; i < FOURS; i++)
-        if (has_four(i))
-            ((Floats*)head)[four_of(i)] = {sum[i].x * inverse, sum[i].y * inverse, sum[i].z * inverse, sum[i].w * inverse};
-}
+        for (int i = 0; i < FOURS; i++) {
+            Floats v = {sum[i].x * inverse, sum[i].y * inverse, sum[i].z * inverse, sum[i].w * inverse};
+            if (has_four(i)) ((Floats*)(heads + head * DIM))[four_of(i)] = v;
+#if JOINED
+            codes.store(head * (DIM / 4) + four_of(i), v, true);
+#endif
+        }
+    }
+    __device__ void clear(size_t head) const {
+        Floats none[FOURS] = {};
+        write(head, none, 1.0f);
+    }
+};
 
 // True for the last of `splits` warps that leave a part of this head (counted over all rows); see meeting.cuh.
 __device__ inline bool last_to_leave(u32* workspace, size_t head, u32 split, u32 splits, const Part& part) {
@@ -47,7 +67,7 @@ __device__ inline bool last_to_leave(u32* workspace, size_t head, u32 split, u32
 }
 
 // weights: of the warp, shared.
-__device__ inline void join_head(u32* workspace, size_t head, u32 splits, float* weights, float* out) {
+__device__ inline void join_head(u32* workspace, size_t head, u32 splits, float* weights, const Output& out) {
     u32 lane = threadIdx.x % 32;
     const float *parts = attention_part(workspace, head, 0), *mine = parts + min(lane, splits - 1) * PART;
     float top = mine[0], own = lane < splits ? mine[1] : 0.0f, total;
@@ -70,5 +90,5 @@ __device__ inline void join_head(u32* workspace, size_t head, u32 splits, float*
         for (u32 i = 0; i < MOST * FOURS; i++)
             if (first + i / FOURS < splits) add(sum[i % FOURS], values[i / FOURS][i % FOURS], weights[first + i / FOURS]);
     }
-    write_head(out + head * DIM, sum, total);
+    out.write(head, sum, total);
 }

@@ -13,7 +13,7 @@ KERNEL_RESIDENT(1)
 matmul_ternary_block(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum, float* __restrict__ y, u32 rows,
                      u32 outs, u32 width, u32 y_stride, u32 y_first) {
     DYNAMIC_SHARED(Words, pool);
-    float *partial = (float*)pool, *scales = partial + ROOM;
+    float *partial = (float*)pool, *scales = partial + WARPS * ROOM;
     u32 n0 = blockIdx.x * TILE_N;
     float old[EACH];
     // Of this thread's sum j that it writes: where it is among all, and its place in y, null if it has none.

@@ -1,14 +1,24 @@
 // matmul_ternary_glu with block scales for one to eight rows: see block_rows.cuh. m[t, n] = act(g) * u, g and u being matmul_ternary_block's of rows n
 // and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1). A piece has eight rows of either half.
+// JOINED: joined_codes.cuh.
 #include "prelude.cuh"
 #include "block_rows.cuh"
 #include "gated.cuh"
+#ifndef JOINED
+#define JOINED 0
+#endif
+#if JOINED
+#include "joined_codes.cuh"
+#define CODES_OF_M , u32 *m_q, float *m_scale, int *m_qsum
+#else
+#define CODES_OF_M
+#endif
 
 KERNEL_RESIDENT(1)
-matmul_ternary_glu(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum, float* __restrict__ m, u32 rows, u32 outs,
-                   u32 width) {
+matmul_ternary_glu(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum, float* __restrict__ m CODES_OF_M, u32 rows,
+                   u32 outs, u32 width) {
     DYNAMIC_SHARED(Words, pool);
-    float *partial = (float*)pool, *scales = partial + ROOM;
+    float *partial = (float*)pool, *scales = partial + WARPS * ROOM;
     u32 n0 = blockIdx.x * TILE_N;
     auto row_of = [=](u32 j) { return min(n0 + j / 16 * 8 + j % 8, outs - 1) + j / 8 % 2 * outs; };
     multiply_rows(partial, scales, w, wscale, q, scale, qsum, rows, width, row_of, [] {});
@@ -16,6 +26,15 @@ matmul_ternary_glu(const Words* w, const float* wscale, const void* q, const flo
         u32 i = j / 2 * 4 + j % 2;  // of the gate; the same of the up projection is two further
         Place place(i);
         u32 n = n0 + place.row / 16 * 8 + place.row % 8;
-        if (place.token < rows && n < outs) m[(size_t)place.token * outs + n] = gated(sum_of_warps(partial, i), sum_of_warps(partial, i + 2));
+        if (place.token >= rows || n >= outs) continue;
+        float value = gated(sum_of_warps(partial, i), sum_of_warps(partial, i + 2));
+        m[(size_t)place.token * outs + n] = value;
+#if JOINED
+        scales[place.token * MADE + n - n0] = value;  // nobody reads the scales any more
+#endif
     }
+#if JOINED
+    __syncthreads();
+    store_codes({m_q, m_scale, m_qsum}, scales, rows, n0, outs);
+#endif
 }

@@ -149,14 +149,25 @@ __device__ inline void weigh(Shared& s, const Pairs& pairs, u32 tiles, float& to
     if (threadIdx.x < 4) s.rescale[h] = before == minus_infinity() ? 0.0f : expf(before - top);
 }
 
+#if JOINED
+#define CODES_OF_HEADS , u32 *out_q, float *out_scale, int *out_qsum
+#else
+#define CODES_OF_HEADS
+#endif
+
 KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, const CosSin* rope, const float* q_gamma, const float* k_gamma,
-                      u32* k_cache, u32* v_cache, const int* tables, float* out, u32* workspace, u32 rows, u32 n_heads,
+                      u32* k_cache, u32* v_cache, const int* tables, float* out, u32* workspace CODES_OF_HEADS, u32 rows, u32 n_heads,
                       u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale, float eps,
                       const u8* ahead, u32 ahead_bytes) {
     DYNAMIC_SHARED(Words, pool);  // values: [BUFFERS][ROUND][CHUNKS]
     __shared__ Shared s;
     u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
     u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+#if JOINED
+    const Output output = {out, {out_q, out_scale, out_qsum}};
+#else
+    const Output output = {out};
+#endif
     let_next_start();
     fetch_ahead(ahead, ahead_bytes);
     Row now = step[row];
@@ -168,8 +179,7 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     if (split >= splits) return;  // that split 0 waits is enough
     if (!used) {
         wait_for_previous();
-        if (split == 0)
-            for (u32 i = threadIdx.x; i < H * DIM; i += GROUP) out[((size_t)row * n_heads + first_head) * DIM + i] = 0.0f;
+        if (split == 0 && warp < H) output.clear((size_t)row * n_heads + first_head + warp);
         return;
     }
     // Shares are multiples of 16, so that no tile crosses a cache block.
@@ -268,7 +278,7 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     for (int i = 0; i < PARTS * FOURS; i++)
         add(own.sum[i % FOURS], ((const Floats*)s.mixed[i / FOURS][warp])[four_of(i % FOURS)], 1.0f);
     if (splits == 1)
-        write_head(out + head * DIM, own.sum, own.total);
+        output.write(head, own.sum, own.total);
     else if (last_to_leave(workspace, head, split, splits, own))
-        join_head(workspace, head, splits, s.joined[warp], out);
+        join_head(workspace, head, splits, s.joined[warp], output);
 }
