@@ -125,5 +125,7 @@ def test_what_only_quantizes_an_output_is_joined_with_its_kernel() -> None:
     others = [quantize(view(64)), quantize(norm=1), quantize(group_size=0), quantize(group_size=128)]
     others += [quantize(rows=5), quantize(stride=512), quantize(width=256, stride=256)]
     assert [len(joined(glu, other)) for other in others] == [2] * len(others)
+    shared = replace(after, bound=(*after.bound[:2], glu.bound[2], *after.bound[3:]))
+    assert len(joined(glu, shared)) == 2, "blocks that end would write what others have yet to read"
     odd = replace(glu, kernel=replace(glu.kernel, tuning=replace(tile, tile={**tile.tile, "TILE_N": 40})))
     assert len(joined(odd, after)) == 2

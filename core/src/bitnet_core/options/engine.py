@@ -108,7 +108,7 @@ class EngineOptions:
     deterministic: bool = option(
         False,
         group=DEVICE,
-        help="Make every text independent of the requests beside it, on any device: no fused kernels, and steps of no "
+        help="Make every text independent of the requests beside it, on any device: few fused kernels, and steps of no "
         "more rows than the device keeps batch-invariant (`bitnet devices -v`), which may be slower.",
     )
     split: str | None = option(

@@ -79,7 +79,11 @@ class LinearLayers:
         self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear, y: View, *, add: int = 0
     ) -> list[Launch]:
         """Compute y[rows, outs] (+)= linear(quantize(norm(x))), without the norm if gamma is None. A few rows use the
-        fused kernel norm_matmul if the device has it."""
+        fused kernel norm_matmul if the device has it.
+
+        Inputs of products that add to y have buffers of their own for their codes: a device may then quantize the
+        output of another kernel in that kernel's launch, whose own inputs are in use until it ends.
+        """
         fused = []
         for part in linear.parts if rows <= FEW_ROWS else ():
             shape = self._product(rows, linear, part, linear.outs)
@@ -91,22 +95,32 @@ class LinearLayers:
         if len(fused) == len(linear.parts):
             return fused
         return [
-            self._norm_quantize(scratch, rows, x, gamma, linear),
-            *self._matmul(scratch, rows, linear, y, linear.outs, add),
+            self._norm_quantize(scratch, rows, x, gamma, linear, added=bool(add)),
+            *self._matmul(scratch, rows, linear, y, linear.outs, add, added=bool(add)),
         ]
 
-    def _norm_quantize(self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear) -> Launch:
+    def _norm_quantize(
+        self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear, *, added: bool = False
+    ) -> Launch:
         return self.launcher.prepare(
             CATALOGUE["rms_norm_quantize"],
             {"rows": rows, "width": linear.columns, "stride": linear.width, "eps": self.config.norm_eps},
-            (x, gamma or self.weights.output_norm, *self._quantized(scratch, rows, linear.width)),
+            (x, gamma or self.weights.output_norm, *self._quantized(scratch, rows, linear.width, added=added)),
             {"NORM": int(gamma is not None), "ABLOCK": self.ablock},
         )
 
     def _matmul(
-        self, scratch: Scratch, rows: int, linear: Linear, y: View, y_stride: int, add: int = 0
+        self,
+        scratch: Scratch,
+        rows: int,
+        linear: Linear,
+        y: View,
+        y_stride: int,
+        add: int = 0,
+        *,
+        added: bool = False,
     ) -> list[Launch]:
-        quantized = self._quantized(scratch, rows, linear.width)
+        quantized = self._quantized(scratch, rows, linear.width, added=added)
         launches = []
         for part in linear.parts:
             spec = CATALOGUE["matmul_ternary_block" if part.block else "matmul_ternary"]
@@ -120,13 +134,11 @@ class LinearLayers:
         shape: ParamDict = {"rows": rows, "outs": part.outs, "width": linear.width}
         return shape | {"y_stride": y_stride, "y_first": part.y_first}
 
-    def _quantized(self, scratch: Scratch, rows: int, width: int) -> tuple[View, View, View]:
+    def _quantized(self, scratch: Scratch, rows: int, width: int, *, added: bool = False) -> tuple[View, View, View]:
+        """Return the views of codes, scales and sums of codes. added: those for a product that adds to its output."""
         scales = 4 * row_scales(width, self.ablock)
-        return (
-            scratch.view("quantized", rows, width),
-            scratch.view("scale", rows, scales),
-            scratch.view("qsum", rows, scales),
-        )
+        codes, scale, qsum = ("added_codes", "added_scale", "added_qsum") if added else ("quantized", "scale", "qsum")
+        return scratch.view(codes, rows, width), scratch.view(scale, rows, scales), scratch.view(qsum, rows, scales)
 
     def _scales(self, block: int) -> dict[str, int]:
         return {"BLOCK": block, "ABLOCK": self.ablock}

@@ -38,19 +38,17 @@ def joined(
             before = result[-1]
             group_size = launch.kernel.constants["ABLOCK"]
             kernel = variant(before.kernel, {"JOINED": 1, "ABLOCK": group_size})
-            outputs = tuple(
-                view
-                for binding, view in zip(launch.kernel.spec.bindings, launch.bound, strict=True)
-                if binding.access != "r"
-            )
-            result[-1] = replace(before, kernel=kernel, bound=(*before.bound, *outputs))
+            result[-1] = replace(before, kernel=kernel, bound=(*before.bound, *launch.bound[2:]))
         else:
             result.append(launch)
     return result
 
 
 def _quantizes(before: StreamLaunch, launch: StreamLaunch) -> bool:
-    """Return whether a launch only quantizes the output of the one before it, whose kernel can be JOINED."""
+    """Return whether a launch only quantizes the output of the one before it, whose kernel can be JOINED.
+
+    Its own outputs must lie in other buffers than what that kernel reads: blocks end at different times.
+    """
     if launch.kernel.spec.name != "rms_norm_quantize" or launch.kernel.constants["NORM"]:
         return False
     group_size = launch.kernel.constants["ABLOCK"]
@@ -67,6 +65,9 @@ def _quantizes(before: StreamLaunch, launch: StreamLaunch) -> bool:
         columns = own["n_heads"] * own["head_dim"]
         whole = group_size > 0 and tuning.private["DIM"] == 128
     else:
+        return False
+    read = {view.buffer for view in before.bound}
+    if any(view.buffer in read for view in launch.bound[2:]):
         return False
     names = [binding.name for binding in before.kernel.spec.bindings]
     same_rows = own["rows"] == sizes["rows"] and columns == sizes["width"] == sizes["stride"]
