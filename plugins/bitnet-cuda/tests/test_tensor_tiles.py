@@ -74,8 +74,8 @@ def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: i
     constants = {"BLOCK": 128, "ABLOCK": 32}
     tiles = [block_rows(constants, {"rows": rows, "outs": outs, "width": width}, parts) for rows in range(1, 9)]
     assert all(tile == tiles[0] for tile in tiles)
-    if tiles[0] is None:  # too long for two blocks
-        assert (outs, width) == (5120, 17408)
+    if tiles[0] is None:  # too long for two blocks, or too many outputs for one round of them
+        assert (outs, width) in ((5120, 17408), (34816, 5120))
         return
     private, tile = tiles[0].private, tiles[0].tile
     assert private["GROUP"] // 32 * 256 * tile["SPLITS"] >= width

@@ -17,8 +17,10 @@ MOST_STATIC_SHARED = 48 << 10
 """The maximum bytes of shared memory of a block that asks for no dynamic shared memory."""
 GROUP_WORKSPACE = 4 << 20
 """The bytes in which blocks of matmul_ternary_group.cu that share outputs exchange sums."""
-MOST_ROW_WARPS = 24
-"""The maximum number of warps of block_rows.cuh: with more, a thread has too few registers."""
+MOST_ROW_WARPS = 16
+"""The maximum number of warps of block_rows.cuh that have all columns: with more, registers spill."""
+MOST_SHARING_WARPS = 24
+"""The same if two blocks share the columns."""
 MOST_PIECES = 12
 """The pieces of 16 weight rows of a block of block_rows.cuh if each multiprocessor has several blocks in turns."""
 LINE = 512
@@ -176,12 +178,16 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if not constants["ABLOCK"] or constants["BLOCK"] < 128:
         return None
     units = ceil_div(int(params["width"]), 256)
-    most_splits = 1 if parts > 1 else 2
-    splits = next((n for n in (1, 2) if n <= most_splits and ceil_div(units, n) <= MOST_ROW_WARPS), None)
-    if splits is None:
+    if units <= MOST_ROW_WARPS:
+        splits = 1
+    elif parts == 1 and units <= 2 * MOST_SHARING_WARPS:
+        splits = 2
+    else:
         return None
     pieces = ceil_div(ceil_div(parts * int(params["outs"]), 16) * splits, MULTIPROCESSORS)
     if pieces > 2 * MOST_PIECES:  # blocks in turns
+        if splits > 1:
+            return None
         pieces = ceil_div(pieces, ceil_div(pieces, MOST_PIECES))
     tuning = block_rows_tile(pieces, max(2, ceil_div(units, splits)), splits)
     if tuning is None or parts == 1:
