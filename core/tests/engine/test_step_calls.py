@@ -20,7 +20,7 @@ def test_a_steady_greedy_step_takes_few_calls_of_core(make_engine: Callable[...,
     while request.generated_tokens < 20:
         engine.step()
     files = min((_files_of_calls(engine.step) for _ in range(4)), key=len)
-    assert 0 < len(files) <= 20
+    assert 0 < len(files) <= 25
     assert len(set(files)) <= 8
 
 
