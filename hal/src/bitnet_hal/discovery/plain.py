@@ -14,6 +14,7 @@ def to_plain(info: DeviceInfo) -> dict[str, Any]:
     plain = {field.name: getattr(info, field.name) for field in fields(info)}
     plain["kernels"] = sorted(info.kernels)
     plain["features"] = sorted(info.features)
+    plain["peers"] = sorted(info.peers)
     plain["type"] = info.type.value
     plain["transfer"] = info.transfer.value
     plain["batch_invariant_rows"] = dict(info.batch_invariant_rows)
@@ -26,6 +27,7 @@ def from_plain(plain: Mapping[str, Any]) -> DeviceInfo:
     converted = {
         "kernels": frozenset(plain["kernels"]),
         "features": frozenset(plain["features"]),
+        "peers": frozenset(plain["peers"]),
         "type": DeviceType(plain["type"]),
         "transfer": TransferMode(plain["transfer"]),
         "max_grid": tuple(plain["max_grid"]),
