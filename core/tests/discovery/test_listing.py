@@ -153,7 +153,7 @@ def test_a_process_is_ended_though_it_was_interrupted_as_it_began(monkeypatch: p
 def test_a_description_comes_back_as_it_was() -> None:
     info = DeviceInfo(
         *("cuda", 2, "caf\u00e9 \udcff", DeviceType.INTEGRATED, "V", "D", 1 << 40, 2, 3, (4, 5, 6), 64),
-        *(TransferMode.UNIFIED, "0000:03:00.0", frozenset({"b", "a"}), frozenset({"timings"})),
+        *(TransferMode.UNIFIED, "0000:03:00.0", frozenset({"b", "a"}), frozenset({"timings"}), frozenset({"c"})),
         batch_invariant_rows={"rms_norm": 8},
         extra={"a": 1, "b": 0.1, "c": True, "d": "e"},
     )
