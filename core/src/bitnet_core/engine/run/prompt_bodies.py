@@ -12,8 +12,8 @@ from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import Scratch, logit_rows
 
-_KEPT_SHAPES = 16
-"""Number of prompt row counts whose launches are kept for reuse."""
+_KEPT_SHAPES = 40
+"""Number of prompt row counts whose launches are kept for reuse: those of `batch.prompt_sizes` and some others."""
 
 
 class PromptBodies:
