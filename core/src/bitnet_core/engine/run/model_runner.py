@@ -44,7 +44,8 @@ _VERIFY = "verify "
 
 class Runner:
     """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan. verify_rows:
-    largest number of rows of `verify_step`. chunk: as in PredictionHead.
+    largest number of rows of `verify_step`. chunk: as in PredictionHead. decodes_apart: a GPU takes longer for rows of
+    decoding requests among those of prompts than in a step of their own.
 
     earlier: the layers before those of this device, on other devices; drafts are not verified then. direct: all devices
     are peers, so that greedy steps are queued without waiting for any of them. rows: most rows of
@@ -71,7 +72,7 @@ class Runner:
         self.earlier = earlier
         self.direct = bool(earlier) and peers([*(layers.device for layers in earlier), device])
         self._steps: Marked | None = None  # the last step, for peers, if nothing else was queued since
-        self._pads_prompts = device.info.type is DeviceType.GPU and not earlier
+        self.decodes_apart = self._pads_prompts = device.info.type is DeviceType.GPU and not earlier
         self.lock = lock
         self.device = device
         self.launcher = launcher

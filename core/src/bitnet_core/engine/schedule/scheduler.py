@@ -2,7 +2,8 @@
 
 A step either mixes prompt chunks with one row of every decoding request, or, when no prompt is pending, replays a
 recorded decode step (iteration-level scheduling of Orca, Yu et al. 2022, with the preemption of PagedAttention, Kwon et
-al. 2023). A failure while a token is chosen ends that request only.
+al. 2023). Where such a mixture is slow, steps of prompts and of decoding requests take turns. A failure while a token
+is chosen ends that request only.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _SHARED_ROWS = 1024
 _SHARED_SECONDS = 0.04
 """Seconds that such a step may take, by the speed of the last large step, if it has more rows."""
 
+_TURN_SECONDS = 0.02
+"""Seconds of prompt steps after which requests that decode apart from prompts get a step."""
+
 _SCORED_ROWS = 64
 """Rows of one request per step if all their logits are needed: these must fit in host memory beside the model."""
 
@@ -64,7 +68,7 @@ class Scheduler:
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
         self._idle = True  # the device has ended the last step with prompts, as its logits were read
-        self._begun: list[Request] = []  # those that got their first token in the last step with prompts
+        self._decoded = 0.0  # time.perf_counter() when requests decoded last
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
         self._aborted: deque[Request] = deque()
 
@@ -117,10 +121,14 @@ class Scheduler:
 
     def _advance(self, queued: int) -> list[RequestOutput]:
         greedy = True
+        decoding: list[Request] = []
         for request in self.running:
-            if request.computed + 1 < len(request.tokens) or request.scored:
-                return self._mixed()
-            greedy = greedy and request.greedy
+            if request.computed + 1 == len(request.tokens) and not request.scored:
+                decoding.append(request)
+                greedy = greedy and request.greedy
+        if len(decoding) < len(self.running):
+            return self._with_prompts(decoding, greedy)
+        self._decoded = time.perf_counter()
         most = math.inf  # tokens of each request before draft tokens may be verified
         speculative = self.speculative
         if speculative.drafter is not None:
@@ -131,7 +139,7 @@ class Scheduler:
                     return done
                 most = speculative.policy.until_next(self.running, speculative.rows)
         began = time.perf_counter()
-        done = self.multi_step.step(self._runner, queued, max(1, most)) if greedy else self._sampled()
+        done = self.multi_step.step(self._runner, decoding, queued, max(1, most)) if greedy else self._sampled(decoding)
         if speculative.drafter is not None:
             speculative.stepped(done, time.perf_counter() - began)
         return done
@@ -178,15 +186,27 @@ class Scheduler:
         if len(self.running) > before:
             self.multi_step.restart(self._runner)
 
-    def _mixed(self) -> list[RequestOutput]:
+    def _with_prompts(self, decoding: list[Request], greedy: bool) -> list[RequestOutput]:
+        """Run a step while prompts are pending. greedy: all of `decoding` are."""
+        if not self._runner.decodes_apart:
+            return self._mixed(self.running)
+        now = time.perf_counter()
+        if not decoding:
+            self._decoded = now  # nobody waits
+        if now - self._decoded < _TURN_SECONDS:
+            return self._mixed([request for request in self.running if request not in decoding])
+        self._decoded = now
+        return self.multi_step.step(self._runner, decoding, 0, 1) if greedy else self._sampled(decoding)
+
+    def _mixed(self, requests: list[Request]) -> list[RequestOutput]:
         """Run one row of every decoding request and as many prompt rows as the chunk allows."""
         self._admission.reserve(1)
+        requests = [request for request in requests if request in self.running]
         scheduled: list[ScheduledTokens] = []
         numbers: dict[SampleRow, int] = {}
         taken: list[tuple[Request, int, list[SampleRow]]] = []
         used = 0
-        requests = self._due()
-        decoding = sum(request.pending == 1 for request in requests)
+        decoding = sum(request.pending == 1 for request in self.running)
         chunk = min(self.chunk, max(self._shared_rows(), decoding)) if decoding else self.chunk
         for request in sorted(requests, key=lambda s: s.pending > 1):
             count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)
@@ -206,19 +226,7 @@ class Scheduler:
         if ordered and self._idle:
             self._keep_speed(used, time.perf_counter() - began)
         self._idle = bool(ordered)
-        done = [self._results.process_rows(request, count, rows) for request, count, rows in taken]
-        self._begun = [request for request, _, rows in taken if rows and request.generated_tokens == 1]
-        return done
-
-    def _due(self) -> list[Request]:
-        """Return the requests of a step with prompts: all, but those that got their first token in the last step wait
-        for one more step if they and the prompts are more rows than a step has. So prompts that came together end
-        sooner."""
-        begun = [request for request in self._begun if request.generated_tokens == 1]
-        prompt_rows = sum(request.pending for request in self.running if request.pending > 1)
-        if prompt_rows + len(begun) <= self.chunk:
-            return self.running
-        return [request for request in self.running if request not in begun]
+        return [self._results.process_rows(request, count, rows) for request, count, rows in taken]
 
     def _keep_speed(self, rows: int, seconds: float) -> None:
         """Keep the speed of a step, if it is large: the average since the start would include compilation."""
@@ -231,10 +239,11 @@ class Scheduler:
         rows = int(_SHARED_SECONDS * self._rows_per_second)
         return max(_SHARED_ROWS, 1 << rows.bit_length() >> 1)
 
-    def _sampled(self) -> list[RequestOutput]:
-        """Decode one token of every running request."""
+    def _sampled(self, requests: list[Request]) -> list[RequestOutput]:
+        """Decode one token of each request."""
         self._admission.reserve(1)
-        rows, logits_requests = order_rows([SampleRow(request) for request in self.running])
+        left = [SampleRow(request) for request in requests if request in self.running]
+        rows, logits_requests = order_rows(left)
         apply_all(rows, self._runner.decode_step(last_rows(row.request for row in rows), logits_requests))
         return [self._results.process_rows(row.request, 1, [row]) for row in rows]
 
