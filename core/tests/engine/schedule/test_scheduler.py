@@ -346,7 +346,7 @@ def test_steps_of_prompts_and_of_texts_that_go_on_take_turns_on_a_gpu(
     while not all(request.generated_tokens for request in requests):
         engine.step()
         made.append([request.generated_tokens for request in requests])
-    turns = [[1, 1, 0, 0, 0, 0], [2, 2, 0, 0, 0, 0], [2, 2, 1, 1, 0, 0], [3, 3, 2, 2, 0, 0], [3, 3, 2, 2, 1, 1]]
+    turns = [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [2, 2, 2, 2, 0, 0], [2, 2, 2, 2, 1, 1]]
     assert made == turns
     run_all(engine)
     alone = make_engine("silu")

@@ -35,7 +35,7 @@ class Generate:
             body = await read_body(Request(scope, receive), models.settings)
         except ClientDisconnect:
             return
-        asked = self._read(body)
+        asked = await at_once(lambda: self._read(body), body)
         if asked.unloaded is not None and models.find(asked.model).gone:
             await asked.unloaded(scope, receive, send)
             return
@@ -43,8 +43,11 @@ class Generate:
         try:
             one = await model_of(models, asked, receive, start)
             try:
-                assert one.service is not None
-                await self._answer(asked.build(one.service), created, start, scope, receive, send)
+                service = one.service
+                assert service is not None
+                call = await at_once(lambda: asked.build(service), body)
+                quick = call.quick and len(body) <= ...
+                await self._answer(call, body, created, start, scope, receive, send)
             finally:
                 models.release(one, asked.keep_alive)
         except ClientGoneError:

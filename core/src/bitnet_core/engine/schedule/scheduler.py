@@ -68,7 +68,7 @@ class Scheduler:
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
         self._idle = True  # the device has ended the last step with prompts, as its logits were read
-        self._decoded = 0.0  # time.perf_counter() when requests decoded last
+        self._prompt_seconds = 0.0  # of steps of prompts alone, for which decoding requests have waited
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
         self._aborted: deque[Request] = deque()
 
@@ -120,15 +120,8 @@ class Scheduler:
         return self.take_ended() + done if self._ended else done
 
     def _advance(self, queued: int) -> list[RequestOutput]:
-        greedy = True
-        decoding: list[Request] = []
-        for request in self.running:
-            if request.computed + 1 == len(request.tokens) and not request.scored:
-                decoding.append(request)
-                greedy = greedy and request.greedy
-        if len(decoding) < len(self.running):
-            return self._with_prompts(decoding, greedy)
-        self._decoded = time.perf_counter()
+        if not all(map(_decodes, self.running)):
+            return self._with_prompts()
         most = math.inf  # tokens of each request before draft tokens may be verified
         speculative = self.speculative
         if speculative.drafter is not None:
@@ -139,7 +132,7 @@ class Scheduler:
                     return done
                 most = speculative.policy.until_next(self.running, speculative.rows)
         began = time.perf_counter()
-        done = self.multi_step.step(self._runner, decoding, queued, max(1, most)) if greedy else self._sampled(decoding)
+        done = self._decode(self.running.copy(), queued, max(1, most))
         if speculative.drafter is not None:
             speculative.stepped(done, time.perf_counter() - began)
         return done
@@ -186,22 +179,29 @@ class Scheduler:
         if len(self.running) > before:
             self.multi_step.restart(self._runner)
 
-    def _with_prompts(self, decoding: list[Request], greedy: bool) -> list[RequestOutput]:
-        """Run a step while prompts are pending. greedy: all of `decoding` are."""
+    def _with_prompts(self) -> list[RequestOutput]:
+        """Run a step while prompts are pending."""
+        self._admission.reserve(1)
         if not self._runner.decodes_apart:
             return self._mixed(self.running)
-        now = time.perf_counter()
-        if not decoding:
-            self._decoded = now  # nobody waits
-        if now - self._decoded < _TURN_SECONDS:
-            return self._mixed([request for request in self.running if request not in decoding])
-        self._decoded = now
-        return self.multi_step.step(self._runner, decoding, 0, 1) if greedy else self._sampled(decoding)
+        decoding = list(filter(_decodes, self.running))
+        prompts = [request for request in self.running if not _decodes(request)]
+        if decoding and (not prompts or self._prompt_seconds > _TURN_SECONDS):
+            self._prompt_seconds = 0.0
+            return self._decode(decoding, 0, 1)
+        began = time.perf_counter()
+        done = self._mixed(prompts)
+        self._prompt_seconds = self._prompt_seconds + time.perf_counter() - began if decoding else 0.0
+        return done
+
+    def _decode(self, requests: list[Request], queued: int, most: float) -> list[RequestOutput]:
+        """Decode tokens of each request: if all are greedy, those in flight or up to `most`, else one."""
+        if all(request.greedy for request in requests):
+            return self.multi_step.step(self._runner, requests, queued, most)
+        return self._sampled(requests)
 
     def _mixed(self, requests: list[Request]) -> list[RequestOutput]:
-        """Run one row of every decoding request and as many prompt rows as the chunk allows."""
-        self._admission.reserve(1)
-        requests = [request for request in requests if request in self.running]
+        """Run one row of each of these requests that decodes, and as many prompt rows as the chunk allows."""
         scheduled: list[ScheduledTokens] = []
         numbers: dict[SampleRow, int] = {}
         taken: list[tuple[Request, int, list[SampleRow]]] = []
@@ -246,6 +246,11 @@ class Scheduler:
         rows, logits_requests = order_rows(left)
         apply_all(rows, self._runner.decode_step(last_rows(row.request for row in rows), logits_requests))
         return [self._results.process_rows(row.request, 1, [row]) for row in rows]
+
+
+def _decodes(request: Request) -> bool:
+    """Return whether one row of the request is left to compute, and only the next token chosen from it."""
+    return request.computed + 1 == len(request.tokens) and request.scored is None
 
 
 def _rows_of(request: Request, count: int) -> list[SampleRow]:
