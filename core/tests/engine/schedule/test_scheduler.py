@@ -336,10 +336,10 @@ def test_steps_of_prompts_and_of_texts_that_go_on_take_turns_on_a_gpu(
     """There a row that decodes among those of prompts takes longer than in a step of its own."""
     gpu = replace(numpy_info(), type=DeviceType.GPU)
     engine = make_engine("silu", device=NumpyDevice(gpu), prefill_chunk=40)
-    monkeypatch.setattr(scheduler, "_TURN_SECONDS", 60.0)
+    monkeypatch.setattr(scheduler, "_SHARED_SECONDS", 60.0)
     assert first_tokens(engine, tiny) == [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]]
     run_all(engine)
-    monkeypatch.setattr(scheduler, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler, "_SHARED_SECONDS", 0.0)
     params = SamplingParams(temperature=temperature, seed=1)
     made = []
     requests = [engine.add_request(tiny.PROMPT[30 + i : 50 + i], params, max_tokens=8) for i in range(6)]

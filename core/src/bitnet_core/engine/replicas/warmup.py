@@ -30,35 +30,37 @@ behind the device's work."""
 
 
 def warm_up(engine: Engine, sampling: Sequence[SamplingParams], progress: Progress) -> Iterator[None]:
-    """Run bursts of 1, 2, 4, ... requests on a GPU, with each of these sampling parameters, and then prompt steps of
-    all usual numbers of rows; yields after each.
+    """Run bursts of 1, 2, 4, ... requests on a GPU, with each of these sampling parameters, and prompt steps of all
+    usual numbers of rows, the smallest first; yields after each.
 
     The engine must have no requests meanwhile. Its counters and seconds do not change.
     """
     info = engine.device.info
     if info.type is not DeviceType.GPU or info.fake or engine.config.pooling:
         return
+    sizes = [1 << power for power in range((engine.sequences - 1).bit_length())] + [engine.sequences]
+    prompts = _prompts(engine)
     try:
-        yield from _bursts(engine, sampling, progress)
-        yield from _prompts(engine)
+        for at, size in enumerate(sizes):
+            progress("compiling", at, len(sizes))
+            for rows in prompts:
+                yield
+                if rows >= size * _PROMPT:
+                    break
+            for one in (*sampling, sampling[0]):  # the second burst of a kind records what the first one compiled
+                took = _burst(engine, size, one)
+                yield
+            if took > _SLOW:
+                return
+        for _ in prompts:
+            yield
     except Exception as error:  # noqa: BLE001 - requests may do without
         log.warning("warming up %s failed: %s", info.request, error)
         engine.fail_all(error)
 
 
-def _bursts(engine: Engine, sampling: Sequence[SamplingParams], progress: Progress) -> Iterator[None]:
-    sizes = [1 << power for power in range((engine.sequences - 1).bit_length())] + [engine.sequences]
-    for at, size in enumerate(sizes):
-        progress("compiling", at, len(sizes))
-        for one in (*sampling, sampling[0]):  # the second burst of a kind records what the first one compiled
-            took = _burst(engine, size, one)
-            yield
-        if took > _SLOW:
-            return
-
-
-def _prompts(engine: Engine) -> Iterator[None]:
-    """Record prompt steps, the smallest first."""
+def _prompts(engine: Engine) -> Iterator[int]:
+    """Record prompt steps; yields their numbers of rows."""
     if len(engine.worker.parts) > 1:
         return
     for rows in engine.runner().prompt_sizes(engine.scheduler.chunk):
@@ -67,7 +69,7 @@ def _prompts(engine: Engine) -> Iterator[None]:
             if rows > chunk:  # it has become smaller for lack of memory
                 return
             seconds = engine.runner().record_prompt(rows, chunk)
-        yield
+        yield rows
         if seconds > _LONG:
             return
 

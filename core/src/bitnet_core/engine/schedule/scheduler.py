@@ -34,10 +34,8 @@ _SHARED_ROWS = 1024
 """Rows that a step which also decodes may have on any device: decoding requests wait for the whole step."""
 
 _SHARED_SECONDS = 0.04
-"""Seconds that such a step may take, by the speed of the last large step, if it has more rows."""
-
-_TURN_SECONDS = 0.02
-"""Seconds of prompt steps after which requests that decode apart from prompts get a step."""
+"""Seconds that such a step may take, by the speed of the last large step, if it has more rows; and seconds of prompt
+steps after which requests that decode apart from prompts get a step."""
 
 _SCORED_ROWS = 64
 """Rows of one request per step if all their logits are needed: these must fit in host memory beside the model."""
@@ -186,7 +184,7 @@ class Scheduler:
             return self._mixed(self.running)
         decoding = list(filter(_decodes, self.running))
         prompts = [request for request in self.running if not _decodes(request)]
-        if decoding and (not prompts or self._prompt_seconds > _TURN_SECONDS):
+        if decoding and (not prompts or self._prompt_seconds > _SHARED_SECONDS):
             self._prompt_seconds = 0.0
             return self._decode(decoding, 0, 1)
         began = time.perf_counter()
