@@ -22,7 +22,10 @@ def ignored(*_: object) -> None:
     pass
 
 
-def test_steps_of_every_size_are_recorded_and_nothing_is_counted(make_engine: Callable[..., Any]) -> None:
+def test_steps_of_every_size_are_recorded_and_nothing_is_counted(
+    make_engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warmup, "_LONG", 60.0)  # numpy is slow
     engine = make_engine(device=NumpyDevice(GPU), max_sequences=3, prefill_chunk=100)
     before = dict(engine.scheduler.counts), dict(engine.scheduler.seconds), engine.figures()
     stages: list[tuple[str, int, int]] = []
@@ -48,6 +51,7 @@ def test_a_warm_device_queues_a_prompt_of_any_length_as_a_recording(
     make_engine: Callable[..., Any], run_all: Callable[..., Any], tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Direct launches of a new number of rows take the host longer than the device."""
+    monkeypatch.setattr(warmup, "_LONG", 60.0)
     engine = make_engine(device=NumpyDevice(GPU), max_sequences=3)
     list(warm_up(engine, KINDS, ignored))
     monkeypatch.setattr(engine.runner().plan, "body", None)  # launches would need it
