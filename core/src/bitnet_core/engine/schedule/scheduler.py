@@ -118,8 +118,11 @@ class Scheduler:
         return self.take_ended() + done if self._ended else done
 
     def _advance(self, queued: int) -> list[RequestOutput]:
-        if not all(map(_decodes, self.running)):
-            return self._with_prompts()
+        greedy = True
+        for request in self.running:
+            if request.computed + 1 < len(request.tokens) or request.scored:
+                return self._with_prompts()
+            greedy = greedy and request.greedy
         most = math.inf  # tokens of each request before draft tokens may be verified
         speculative = self.speculative
         if speculative.drafter is not None:
@@ -130,7 +133,8 @@ class Scheduler:
                     return done
                 most = speculative.policy.until_next(self.running, speculative.rows)
         began = time.perf_counter()
-        done = self._decode(self.running.copy(), queued, max(1, most))
+        running = self.running
+        done = self.multi_step.step(self._runner, running, queued, max(1, most)) if greedy else self._sampled(running)
         if speculative.drafter is not None:
             speculative.stepped(done, time.perf_counter() - began)
         return done
@@ -182,21 +186,20 @@ class Scheduler:
         self._admission.reserve(1)
         if not self._runner.decodes_apart:
             return self._mixed(self.running)
-        decoding = list(filter(_decodes, self.running))
-        prompts = [request for request in self.running if not _decodes(request)]
+        decoding: list[Request] = []
+        prompts: list[Request] = []
+        for request in self.running:
+            decodes = request.computed + 1 == len(request.tokens) and not request.scored
+            (decoding if decodes else prompts).append(request)
         if decoding and (not prompts or self._prompt_seconds > _SHARED_SECONDS):
             self._prompt_seconds = 0.0
-            return self._decode(decoding, 0, 1)
+            if all(request.greedy for request in decoding):
+                return self.multi_step.step(self._runner, decoding, 0, 1)
+            return self._sampled(decoding)
         began = time.perf_counter()
         done = self._mixed(prompts)
         self._prompt_seconds = self._prompt_seconds + time.perf_counter() - began if decoding else 0.0
         return done
-
-    def _decode(self, requests: list[Request], queued: int, most: float) -> list[RequestOutput]:
-        """Decode tokens of each request: if all are greedy, those in flight or up to `most`, else one."""
-        if all(request.greedy for request in requests):
-            return self.multi_step.step(self._runner, requests, queued, most)
-        return self._sampled(requests)
 
     def _mixed(self, requests: list[Request]) -> list[RequestOutput]:
         """Run one row of each of these requests that decodes, and as many prompt rows as the chunk allows."""
@@ -238,17 +241,11 @@ class Scheduler:
         return max(_SHARED_ROWS, 1 << rows.bit_length() >> 1)
 
     def _sampled(self, requests: list[Request]) -> list[RequestOutput]:
-        """Decode one token of each request."""
+        """Decode one token of all running requests, or of some for which blocks are reserved."""
         self._admission.reserve(1)
-        left = [SampleRow(request) for request in requests if request in self.running]
-        rows, logits_requests = order_rows(left)
+        rows, logits_requests = order_rows([SampleRow(request) for request in requests])
         apply_all(rows, self._runner.decode_step(last_rows(row.request for row in rows), logits_requests))
         return [self._results.process_rows(row.request, 1, [row]) for row in rows]
-
-
-def _decodes(request: Request) -> bool:
-    """Return whether one row of the request is left to compute, and only the next token chosen from it."""
-    return request.computed + 1 == len(request.tokens) and request.scored is None
 
 
 def _rows_of(request: Request, count: int) -> list[SampleRow]:
