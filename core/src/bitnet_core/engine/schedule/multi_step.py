@@ -52,7 +52,6 @@ class MultiStepScheduler:
 
         most: number of tokens of each after which something else may be due.
 
-
         Further steps are queued before the last ones are read, so that the device never waits for the host. Not while
         requests wait for admission, and not in recurrent models, whose states cannot be rolled back.
         """
