@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from bitnet_core.engine import thread as thread_module
 from bitnet_core.engine.thread import EngineThread
 from bitnet_core.errors import ModelError
 from bitnet_hal.errors import BitnetError, DeviceLostError
@@ -120,5 +121,28 @@ def test_idle_times_are_used_until_nothing_is_left(make_engine: Make) -> None:
         until(lambda: thread.idle is None)
         assert done == [0, 1, 2]
         assert thread.call(lambda owned: owned.engine.max_model_len).result(10) > 0
+    finally:
+        thread.close(10)
+
+
+def test_what_is_left_for_idle_times_waits_for_a_pause(make_engine: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that follow others at once would wait for it."""
+    monkeypatch.setattr(thread_module, "_QUIET", 0.3)
+    done: list[float] = []
+    thread: EngineThread[Any] = EngineThread(lambda: Owned(make_engine("silu")), lambda outputs: None)
+
+    def begin(_: Any) -> None:
+        thread.idle = lambda: bool(done.append(time.monotonic()))
+
+    thread.start()
+    try:
+        thread.call(begin).result(10)
+        for _ in range(4):
+            time.sleep(0.1)
+            worked = time.monotonic()
+            thread.call(lambda owned: None).result(10)
+        assert not done
+        until(lambda: thread.idle is None)
+        assert done[0] - worked >= 0.3
     finally:
         thread.close(10)

@@ -189,3 +189,26 @@ def test_a_chat_as_markdown(chat: Any) -> None:
     page.get_by_role("button", name="Copy chat as Markdown").click()
     expect(page.locator("#status")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == expected
+
+
+def test_a_long_first_message_gives_a_short_title(chat: Any) -> None:
+    chat.canned("fine")
+    chat.say("Tell me everything\nthat you know about the long history of lighthouses in the north")
+    chat.answered()
+    expect(chat.page.locator("#title")).to_have_text("Tell me everything that you know about the long history of…")
+    chat.page.keyboard.press("Control+k")
+    chat.say("\N{FOX FACE}" * 70)
+    chat.answered()
+    expect(chat.page.locator("#title")).to_have_text("\N{FOX FACE}" * 60 + "…")
+
+
+def test_a_new_chat_ends_the_search_that_would_hide_it(chat: Any) -> None:
+    chat.canned("fine")
+    chat.say("About the sky")
+    chat.answered()
+    chat.page.get_by_label("Search chats").fill("sky")
+    expect(chat.page.locator("#list li")).to_have_text(["About the sky"])  # no excerpt that repeats the title
+    chat.page.keyboard.press("Control+k")
+    chat.say("Another question")
+    chat.answered()
+    expect(chat.page.locator("#list li")).to_have_text(["Another question", "About the sky"])

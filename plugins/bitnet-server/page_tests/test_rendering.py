@@ -92,3 +92,11 @@ def test_thoughts_are_folded_away(chat: Any) -> None:
     expect(chat.page.locator(".thoughts div")).to_be_hidden()
     chat.page.get_by_text("Thought", exact=True).click()
     expect(chat.page.locator(".thoughts div")).to_have_text("Hmm <b>")
+
+
+def test_a_long_word_stays_in_its_cell(chat: Any) -> None:
+    word = "averyvery" * 12
+    chat.canned(f"| Name | Word | Other |\n|---|---|---|\n| a | {word} | else |\n| b | two words | more |\n")
+    chat.say("A table")
+    cell = chat.answered().locator("td", has_text=word)
+    assert cell.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth + 1")

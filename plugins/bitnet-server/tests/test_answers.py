@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
+import bitnet_core
 import httpx
 import pytest
 from bitnet_core import Model
@@ -375,6 +377,23 @@ def test_reasoning_is_told_apart(
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == " a"
     refused = client.post(CHAT, json={"messages": MESSAGES, "chat_template_kwargs": {"enable_thinking": True}})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "chat_template_kwargs")
+
+
+def test_reasoning_effort_switches_thinking(serve: Any) -> None:
+    """As in OpenAI's API, where "none" is no thinking; a model without the switch is asked as usual."""
+    folder = Path(__file__).parents[3] / "core" / "tests" / "golden" / "qwen3" / "qwen3-tied"
+    with serve(lambda: bitnet_core.load(folder / "Q2_0-g64.gguf", "numpy")) as served, served.client() as client:
+
+        def prompt(**fields: Any) -> int:
+            answer = client.post(CHAT, json={"messages": MESSAGES, "max_tokens": 1, **fields})
+            assert answer.status_code == 200, answer.text
+            return int(answer.json()["usage"]["prompt_tokens"])
+
+        thinking, off = (prompt(chat_template_kwargs={"enable_thinking": think}) for think in (True, False))
+        assert thinking != off
+        assert (prompt(reasoning_effort="high"), prompt(reasoning_effort="none")) == (thinking, off)
+        kept = prompt(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True})
+        assert kept == thinking
 
 
 def test_a_seed_of_minus_one_is_a_random_one(complete: Any) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer.chat import ChatTemplate
+from bitnet_server import chat
 from bitnet_server.completions import CompletionFormatter
+from bitnet_server.protocols import messages, ollama, paths, responses
 
 CHAT = "/v1/chat/completions"
 
@@ -125,3 +130,51 @@ def test_a_template_that_fails_is_the_messages_fault(client: httpx.Client, monke
     for path in (CHAT, "/apply-template"):
         answer = client.post(path, json={"messages": [{"role": "user", "content": "a"}]})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+
+
+def large(path: str) -> dict[str, Any]:
+    """A valid body of more than a megabyte."""
+    tool = {"name": "f", "parameters": {"type": "object", "description": "x" * 1_200_000}}
+    said = {"model": "stories", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "stream": False}
+    if path == "/v1/responses":
+        return {"input": "Hi", "max_output_tokens": 16, "tools": [{"type": "function", **tool}]}
+    if path == "/v1/messages":
+        return {**said, "tools": [{"name": "f", "input_schema": tool["parameters"]}]}
+    return {**said, "tools": [{"type": "function", "function": tool}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "slow"),
+    [
+        (CHAT, "parse"),
+        (CHAT, "generation_requests"),
+        ("/v1/responses", "parse"),
+        ("/v1/messages", "check_common"),
+        ("/api/chat", "check_common"),
+    ],
+)
+def test_a_large_body_holds_nobody(server: Any, monkeypatch: pytest.MonkeyPatch, path: str, slow: str) -> None:
+    """Neither while it is parsed, nor while its request is built; and the threads of other requests stay free."""
+    held = threading.Event()
+    modules = [paths, chat, responses, messages, ollama] if slow == "parse" else [chat]
+
+    def slowly(real: Any, *arguments: Any, **options: Any) -> Any:
+        if not held.is_set() and (slow != "parse" or len(arguments[0]) > 1_000_000):
+            held.set()
+            time.sleep(3)
+        return real(*arguments, **options)
+
+    for module in modules:
+        if hasattr(module, slow):
+            monkeypatch.setattr(module, slow, partial(slowly, getattr(module, slow)))
+    body = json.dumps(large(path))
+    with ThreadPoolExecutor(1) as pool, server.client() as client, server.client() as neighbour:
+        answer = pool.submit(client.post, path, content=body)
+        assert held.wait(20)
+        began = time.monotonic()
+        streamed = neighbour.post("/v1/completions", json={"prompt": "Once", "max_tokens": 2, "stream": True})
+        assert streamed.status_code == 200
+        told = neighbour.post(CHAT, json={"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2})
+        assert told.status_code == 200
+        assert time.monotonic() - began < 2
+        assert answer.result().status_code == 200, answer.result().text

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import bitnet_core
 import httpx
 import pytest
 from bitnet_server.errors import ApiError
@@ -276,3 +277,16 @@ def test_errors_are_sentences(client: httpx.Client, path: str, fields: dict[str,
 def test_openai_s_embeddings_are_refused_with_a_reason(client: httpx.Client) -> None:
     answer = client.post("/v1/embeddings", json={"model": "stories", "input": "x"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_embeddings")
+
+
+def test_a_model_without_a_file_is_described(serve: Any) -> None:
+    """One that is synthetic, or whose file was deleted since."""
+    with serve(lambda: bitnet_core.load("synthetic:tiny", "numpy")) as served, served.client() as client:
+        name = client.get("/v1/models").json()["data"][0]["id"]
+        for answer in (
+            client.get("/api/tags"),
+            client.get("/api/ps"),
+            client.post("/api/show", json={"model": name}),
+        ):
+            assert answer.status_code == 200, answer.text
+        assert client.get("/api/ps").json()["models"][0]["size"] > 0

@@ -198,6 +198,26 @@ def test_tools_beside_a_response_format(model: bitnet_core.Model) -> None:
         choice.grammar(grammar_of({"type": "grammar", "grammar": 'start: "a"'}))
 
 
+def test_schemas_of_megabytes_are_not_examined(model: bitnet_core.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would take seconds; what is small is enforced as ever."""
+    large = {"type": "object", "properties": {f"p{at}": {"type": "string"} for at in range(20_000)}}
+    tools = [tool(large, "a"), tool(LEAF, "b"), tool(large, "c")]
+    examined: list[int] = []
+    real = tools_module._tool_problem
+    monkeypatch.setattr(
+        tools_module,
+        "_tool_problem",
+        lambda one, grammars: (examined.append(len(str(one.schema))), real(one, grammars))[1],
+    )
+    choice = chosen(tools).supported(model.grammars)
+    assert choice.relaxed == ("tools[0] (a): all parameters", "tools[2] (c): all parameters")
+    assert max(examined) < 1000
+    assert follows(model, chosen(tools), call({"s": "a"}, "b"))
+    assert not follows(model, chosen(tools), call({"s": "q"}, "b"))
+    with pytest.raises(ApiError, match="strict tools"):
+        chosen([tool(large, "a", strict=True)]).supported(model.grammars)
+
+
 def test_allowed_tools() -> None:
     tools = [tool(LEAF), tool(LEAF, "g"), tool(LEAF, "h")]
     listed = [{"type": "function", "function": {"name": "g"}}, {"type": "function", "name": "h"}]

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_QUIET = 0.25
+"""Seconds without work before what is left for idle times goes on: requests that follow others would wait for it."""
+
 
 class HasEngine(Protocol):
     """An object with an engine, such as Model."""
@@ -42,7 +45,7 @@ class EngineThread(Generic[M]):
     model: None until it is loaded. error: the exception that ended loading or lost the device; nothing can be generated
     after it. stepping_since: time.monotonic() at the start of the current step or command, None between them.
     interrupt: called after a command was queued, for a step that waits for another process. idle: called while there is
-    nothing to do, until it returns False.
+    nothing to do for a while, until it returns False.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class EngineThread(Generic[M]):
         self._changed = threading.Condition()
         self._closing = False
         self._running = False
+        self._worked = 0.0  # time.monotonic() of the last work
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -120,8 +124,12 @@ class EngineThread(Generic[M]):
         self._refuse_commands()
 
     def _idled(self) -> bool:
-        """Do a part of what is left for idle times; returns False if there is nothing more."""
-        if self.idle is not None and not self.idle():
+        """Do a part of what is left for idle times, or wait for them; returns False if there is nothing more."""
+        quiet = time.monotonic() - self._worked
+        if self.idle is not None and quiet < _QUIET:
+            with self._changed:
+                self._changed.wait_for(lambda: self._commands or self._closing, _QUIET - quiet)
+        elif self.idle is not None and not self.idle():
             self.idle = None
         return self.idle is not None
 
@@ -153,7 +161,9 @@ class EngineThread(Generic[M]):
         self.stepping_since = None
         if outputs:
             self._deliver(outputs)
-        return bool(outputs or commands)  # a command interrupts a step that waits
+        worked = bool(outputs or commands)  # a command interrupts a step that waits
+        self._worked = time.monotonic() if worked else self._worked
+        return worked
 
     def _refuse_commands(self) -> None:
         with self._changed:

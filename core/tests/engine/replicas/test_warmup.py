@@ -22,15 +22,19 @@ def ignored(*_: object) -> None:
     pass
 
 
-def test_steps_of_every_size_are_recorded_and_nothing_is_counted(make_engine: Callable[..., Any]) -> None:
-    engine = make_engine(device=NumpyDevice(GPU), max_sequences=3)
+def test_steps_of_every_size_are_recorded_and_nothing_is_counted(
+    make_engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warmup, "_LONG", 60.0)  # numpy is slow
+    engine = make_engine(device=NumpyDevice(GPU), max_sequences=3, prefill_chunk=100)
     before = dict(engine.scheduler.counts), dict(engine.scheduler.seconds), engine.figures()
     stages: list[tuple[str, int, int]] = []
-    assert len(list(warm_up(engine, KINDS, lambda *stage: stages.append(stage)))) == 9
+    bursts, sizes = 9, [32, 64, 96, 100]
+    assert len(list(warm_up(engine, KINDS, lambda *stage: stages.append(stage)))) == bursts + len(sizes)
     assert stages == [("compiling", at, 3) for at in range(3)]
     recorded = set(engine.recordings())
     assert {f"greedy decode, {size} rows" for size in (1, 2, 3)} <= recorded
-    assert any(name.startswith("prompt, ") for name in recorded)
+    assert {f"prompt, {size} rows" for size in sizes} <= recorded
     assert (dict(engine.scheduler.counts), dict(engine.scheduler.seconds), engine.figures()) == before
 
 
@@ -38,8 +42,25 @@ def test_larger_bursts_are_left_out_on_a_slow_device(
     make_engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warmup, "_SLOW", 0.0)
+    monkeypatch.setattr(warmup, "_LONG", 0.0)
     engine = make_engine(device=NumpyDevice(GPU), max_sequences=3)
-    assert len(list(warm_up(engine, KINDS, ignored))) == 3
+    assert len(list(warm_up(engine, KINDS, ignored))) == 3 + 1
+
+
+def test_a_warm_device_queues_a_prompt_of_any_length_as_a_recording(
+    make_engine: Callable[..., Any], run_all: Callable[..., Any], tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Direct launches of a new number of rows take the host longer than the device."""
+    monkeypatch.setattr(warmup, "_LONG", 60.0)
+    engine = make_engine(device=NumpyDevice(GPU), max_sequences=3)
+    list(warm_up(engine, KINDS, ignored))
+    monkeypatch.setattr(engine.runner().plan, "body", None)  # launches would need it
+    requests = [engine.add_request((tiny.PROMPT * 9)[:length], max_tokens=2) for length in (5, 77, 150)]
+    run_all(engine)
+    cold = make_engine(device=NumpyDevice(numpy_info()), max_sequences=3)
+    beside = [cold.add_request(request.tokens[: request.prompt_tokens], max_tokens=2) for request in requests]
+    run_all(cold)
+    assert [one.generated for one in requests] == [one.generated for one in beside]
 
 
 def test_a_failure_leaves_no_requests(
@@ -51,7 +72,7 @@ def test_a_failure_leaves_no_requests(
         raise ValueError("a kernel is broken")
 
     monkeypatch.setattr(engine, "step", broken)
-    assert list(warm_up(engine, KINDS, ignored)) == []
+    assert len(list(warm_up(engine, KINDS, ignored))) == 1
     assert "a kernel is broken" in caplog.text
     assert not engine.figures()["waiting"]
 

@@ -6,23 +6,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bitnet_core.engine.run.batch import padded_prompt
+from bitnet_core.engine.run.batch import padded_prompt, prompt_sizes
 from bitnet_hal.device import DeviceType
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice
 
 
 @pytest.mark.parametrize(
-    ("rows", "padded"), [(1, 32), (32, 32), (131, 160), (257, 320), (513, 640), (1024, 1024), (1025, 1025)]
+    ("rows", "padded"),
+    [(1, 32), (32, 32), (131, 160), (257, 320), (513, 640), (1024, 1024), (1025, 1152), (2049, 2304), (4097, 4097)],
 )
 def test_few_numbers_of_rows_serve_prompts_of_every_length(rows: int, padded: int) -> None:
-    assert padded_prompt(rows, 4096) == padded
-    assert len({padded_prompt(count, 4096) for count in range(1, 1025)}) == 16
+    assert padded_prompt(rows, 8192) == padded
+    assert len(prompt_sizes(8192)) == 32
 
 
 def test_a_step_is_not_padded_beyond_its_most_rows() -> None:
     assert padded_prompt(90, 100) == 96
     assert padded_prompt(97, 100) == 100
+    assert prompt_sizes(100) == [32, 64, 96, 100]
 
 
 @pytest.mark.parametrize("style", ["offline", "silu"])

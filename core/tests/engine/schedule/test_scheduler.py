@@ -15,6 +15,8 @@ from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 
 Make = Callable[..., Any]
 Run = Callable[[Any], None]
@@ -306,14 +308,48 @@ def test_texts_that_go_on_wait_for_shorter_prompt_steps(
     run_all(engine)
 
 
-def test_prompts_that_came_together_do_not_wait_for_the_second_token_of_the_first(
-    make_engine: Make, run_all: Run, tiny: Any
-) -> None:
-    engine = make_engine("silu", prefill_chunk=40)
+def first_tokens(engine: Any, tiny: Any) -> list[list[int]]:
+    """Return the numbers of tokens of six requests that came together, after each step until all have begun."""
     requests = [engine.add_request(tiny.PROMPT[i : i + 20], max_tokens=8) for i in range(6)]
     made = []
     while not all(request.generated_tokens for request in requests):
         engine.step()
         made.append([request.generated_tokens for request in requests])
-    assert made == [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [2, 2, 1, 1, 1, 0], [3, 3, 2, 2, 2, 1]]
+    return made
+
+
+def test_a_cpu_decodes_in_the_steps_of_prompts(make_engine: Make, run_all: Run, tiny: Any) -> None:
+    engine = make_engine("silu", prefill_chunk=40)
+    assert first_tokens(engine, tiny) == [
+        [1, 1, 0, 0, 0, 0],
+        [2, 2, 1, 0, 0, 0],
+        [3, 3, 2, 1, 1, 0],
+        [4, 4, 3, 2, 2, 1],
+    ]
     run_all(engine)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_steps_of_prompts_and_of_texts_that_go_on_take_turns_on_a_gpu(
+    make_engine: Make, run_all: Run, tiny: Any, monkeypatch: pytest.MonkeyPatch, temperature: float
+) -> None:
+    """There a row that decodes among those of prompts takes longer than in a step of its own."""
+    gpu = replace(numpy_info(), type=DeviceType.GPU)
+    engine = make_engine("silu", device=NumpyDevice(gpu), prefill_chunk=40)
+    monkeypatch.setattr(scheduler, "_SHARED_SECONDS", 60.0)
+    assert first_tokens(engine, tiny) == [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]]
+    run_all(engine)
+    monkeypatch.setattr(scheduler, "_SHARED_SECONDS", 0.0)
+    params = SamplingParams(temperature=temperature, seed=1)
+    made = []
+    requests = [engine.add_request(tiny.PROMPT[30 + i : 50 + i], params, max_tokens=8) for i in range(6)]
+    while not all(request.generated_tokens for request in requests):
+        engine.step()
+        made.append([request.generated_tokens for request in requests])
+    turns = [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [2, 2, 2, 2, 0, 0], [2, 2, 2, 2, 1, 1]]
+    assert made == turns
+    run_all(engine)
+    alone = make_engine("silu")
+    beside = [alone.add_request(r.tokens[: r.prompt_tokens], params, max_tokens=8) for r in requests]
+    run_all(alone)
+    assert [r.generated for r in requests] == [r.generated for r in beside]

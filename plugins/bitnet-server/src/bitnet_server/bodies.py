@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,8 +18,14 @@ from bitnet_server.settings import Settings
 T = TypeVar("T")
 
 
-async def in_thread(function: Callable[[], T]) -> T:
-    """Call a function in a thread.
+_LARGE = 1 << 18
+"""Bytes of a body above which its work leaves the event loop, and the threads of other requests alone."""
+
+_large_bodies = ThreadPoolExecutor(1, "large-bodies")
+
+
+async def in_thread(function: Callable[[], T], body: bytes = b"") -> T:
+    """Call a function in a thread, in one of their own for requests with a large body.
 
     A StopIteration becomes a RuntimeError: a future cannot hold it, and its waiter would wait for ever.
     """
@@ -29,7 +36,13 @@ async def in_thread(function: Callable[[], T]) -> T:
         except StopIteration as exc:
             raise RuntimeError("a function raised StopIteration") from exc
 
-    return await asyncio.to_thread(guarded)
+    threads = _large_bodies if len(body) > _LARGE else None
+    return await asyncio.get_running_loop().run_in_executor(threads, guarded)
+
+
+async def at_once(function: Callable[[], T], body: bytes) -> T:
+    """Call a function that is quick unless the request's body is large: then in a thread, as it may take a second."""
+    return await in_thread(function, body) if len(body) > _LARGE else function()
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:

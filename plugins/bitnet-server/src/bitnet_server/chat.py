@@ -125,8 +125,12 @@ class ChatCall:
         return chat_tokens(self.model, [*fixed, *turns[left:]], self._tools, variables)
 
     def _variables(self) -> dict[str, Any]:
-        """Return the entries of chat_template_kwargs that the template uses."""
-        given = self.request.chat_template_kwargs or {}
+        """Return the entries of chat_template_kwargs that the template uses; without any, reasoning_effort switches
+        thinking on or off if the model can."""
+        given = self.request.chat_template_kwargs
+        effort, switch = self.request.reasoning_effort, "enable_thinking" in self.model.chat_template.source
+        if given is None:
+            return {"enable_thinking": effort != "none"} if effort is not None and switch else {}
         known = {name: given[name] for name in ("enable_thinking",) if name in given}
         for name, value in known.items():
             if not isinstance(value, bool) or name not in self.model.chat_template.source:

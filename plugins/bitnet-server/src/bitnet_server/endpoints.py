@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from bitnet_server import descriptions
 from bitnet_server.asked import Asked
-from bitnet_server.bodies import in_thread, json_response, read_body
+from bitnet_server.bodies import at_once, in_thread, json_response, read_body
 from bitnet_server.errors import ApiError, unavailable
 from bitnet_server.models import Models
 from bitnet_server.response import Document
@@ -152,10 +152,10 @@ class Endpoints:
         from bitnet_server.chat import plain_messages
 
         asked = await self._parsed(request, TemplateRequest)
-        plain = plain_messages(asked.messages)
         async with self._models.use(asked.model) as service:
-            model = service.model
-            return json_response({"prompt": await in_thread(lambda: model.chat_template.render(plain))})
+            template = service.model.chat_template
+            prompt = await in_thread(lambda: template.render(plain_messages(asked.messages)))
+            return json_response({"prompt": prompt})
 
     def _found(self, request: Request) -> ServedModel:
         """Return the model that the query names, or the first one."""
@@ -164,15 +164,17 @@ class Endpoints:
 
     async def _parsed(self, request: Request, kind: type[R]) -> R:
         self._models.check_accepting()
-        return parse(await read_body(request, self._models.settings), kind)
+        body = await read_body(request, self._models.settings)
+        return await at_once(lambda: parse(body, kind), body)
 
 
 def posted(models: Models, parsed: Callable[[bytes], Asked[Document]]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         models.check_accepting()
-        asked = parsed(await read_body(request, models.settings))
+        body = await read_body(request, models.settings)
+        asked = await at_once(lambda: parsed(body), body)
         async with models.use(asked.model, asked.keep_alive) as service:
-            return json_response(await in_thread(lambda: asked.build(service)))
+            return json_response(await in_thread(lambda: asked.build(service), body))
 
     return endpoint
 

@@ -9,11 +9,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from bitnet_server.asked import Asked
-from bitnet_server.bodies import in_thread, json_response, read_body
+from bitnet_server.bodies import at_once, in_thread, json_response, read_body
 from bitnet_server.call import Call
 from bitnet_server.errors import ApiError, from_engine
 from bitnet_server.models import Models
-from bitnet_server.request_state import now
+from bitnet_server.request_state import GenerationRequest, now
 from bitnet_server.streams import ClientGoneError, EventStream, Reader, StreamStart, abort, collect
 from bitnet_server.waiting import model_of
 
@@ -35,7 +35,7 @@ class Generate:
             body = await read_body(Request(scope, receive), models.settings)
         except ClientDisconnect:
             return
-        asked = self._read(body)
+        asked = await at_once(lambda: self._read(body), body)
         if asked.unloaded is not None and models.find(asked.model).gone:
             await asked.unloaded(scope, receive, send)
             return
@@ -43,8 +43,11 @@ class Generate:
         try:
             one = await model_of(models, asked, receive, start)
             try:
-                assert one.service is not None
-                await self._answer(asked.build(one.service), created, start, scope, receive, send)
+                service = one.service
+                assert service is not None
+                call = await at_once(lambda: asked.build(service), body)
+                generations = call.generations() if call.quick else await in_thread(call.generations, body)
+                await self._answer(call, generations, created, start, scope, receive, send)
             finally:
                 models.release(one, asked.keep_alive)
         except ClientGoneError:
@@ -58,10 +61,16 @@ class Generate:
                 await abort(scope)
 
     async def _answer(
-        self, call: Call, created: float, start: StreamStart | None, scope: Scope, receive: Receive, send: Send
+        self,
+        call: Call,
+        generations: list[GenerationRequest],
+        created: float,
+        start: StreamStart | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         service = call.service
-        generations = call.generations() if call.quick else await in_thread(call.generations)
         queue, states = await service.submit(generations, created)
         call.states = states
         if start is not None:

@@ -234,6 +234,7 @@ class ChatRequest(Common, kw_only=True):
     tool_choice: str | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
     modalities: list[str] | None = None
     functions: Any = None
     function_call: Any = None

@@ -41,8 +41,11 @@ def template_tools(model: Model, choice: Choice) -> list[dict[str, Any]]:
     def described(level: int) -> list[dict[str, Any]]:
         return [{"type": "function", "function": _shortened(function, level)} for function in choice.functions]
 
-    fits = _most_detailed(model, lambda level: json.dumps(described(level), ensure_ascii=False))
-    return described(fits)
+    def text(level: int) -> str:
+        """Return the list as JSON, one tool after the other: a thread that writes megabytes holds all others."""
+        return f"[{', '.join(json.dumps(one, ensure_ascii=False) for one in described(level))}]"
+
+    return described(_most_detailed(model, text))
 
 
 def with_tool_prompt(model: Model, messages: list[dict[str, Any]], choice: Choice) -> list[dict[str, Any]]:

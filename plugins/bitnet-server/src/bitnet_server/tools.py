@@ -50,6 +50,9 @@ _NAMING: Final = ("function", "tool")
 _EXAMINED: Final = 32
 """Most properties of a request's tools that are found to be faulty one by one: each takes a dozen compilations."""
 
+_ENFORCED: Final = 1 << 19
+"""Most characters of a request's schemas of tools that are enforced: examining them takes a second for each MB."""
+
 _LOGGED: Final = 1000
 """Most characters of a log line about tools."""
 
@@ -150,11 +153,16 @@ class Choice:
     def supported(self, grammars: Grammars) -> Choice:
         """Return the choice with parameters that the compiler of grammars supports: of a tool that is not strict the
         keywords that it lacks are dropped, and the rest is enforced. Raises ApiError 400 that names a strict tool."""
-        if not any(costly(tool.schema) for tool in self.tools) and _problem(self.grammar, grammars) is None:
-            return self
         notes: list[str] = []
-        tools = tuple(_supported(tool, grammars, notes) for tool in self.tools)
-        made = _within_limits(replace(self, tools=tools), grammars, notes)
+        small = _without_largest(self, notes)
+        if (
+            not notes
+            and not any(costly(tool.schema) for tool in self.tools)
+            and _problem(self.grammar, grammars) is None
+        ):
+            return self
+        tools = tuple(_supported(tool, grammars, notes) for tool in small.tools)
+        made = _within_limits(replace(small, tools=tools), grammars, notes)
         log.warning("not enforced: %s", "; ".join(notes)[:_LOGGED])
         return replace(made, relaxed=tuple(notes))
 
@@ -307,6 +315,23 @@ def _faulty(names: list[str], fits: Callable[[Sequence[str]], bool], most: int) 
         else:
             left += [group[len(group) // 2 :], group[: len(group) // 2]]
     return found
+
+
+def _without_largest(choice: Choice, notes: list[str]) -> Choice:
+    """Return the choice with any object for the largest parameters of tools that are not strict, so that what is left
+    can be examined. Raises ApiError 400 if the strict ones are too large."""
+    sizes = {tool.index: len(json.dumps(tool.schema)) for tool in choice.tools}
+    total = sum(sizes.values())
+    tools = list(choice.tools)
+    for at in sorted(range(len(tools)), key=lambda at: sizes[tools[at].index], reverse=True):
+        tool = tools[at]
+        if total > _ENFORCED and not tool.function.strict:
+            total -= sizes[tool.index]
+            tools[at] = replace(tool, schema=_ANY_OBJECT)
+            notes.append(f"tools[{tool.index}] ({tool.function.name}): all parameters")
+    if total > _ENFORCED:
+        raise ApiError(400, f"the parameters of strict tools have more than {_ENFORCED} characters", param="tools")
+    return replace(choice, tools=tuple(tools)) if notes else choice
 
 
 def _within_limits(choice: Choice, grammars: Grammars, notes: list[str]) -> Choice:

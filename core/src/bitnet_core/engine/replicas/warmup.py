@@ -24,9 +24,14 @@ _PROMPT, _TOKENS = 32, 4
 _SLOW = 1.0
 """Seconds of a burst after which larger ones are left out: the device, not the compiler, takes that long."""
 
+_LONG = 0.05
+"""Seconds of a prompt step after which larger ones are left out: the host's launches, 20 ms for 30 layers, are hidden
+behind the device's work."""
+
 
 def warm_up(engine: Engine, sampling: Sequence[SamplingParams], progress: Progress) -> Iterator[None]:
-    """Run bursts of 1, 2, 4, ... requests on a GPU, with each of these sampling parameters; yields after each burst.
+    """Run bursts of 1, 2, 4, ... requests on a GPU, with each of these sampling parameters, and prompt steps of all
+    usual numbers of rows, the smallest first; yields after each.
 
     The engine must have no requests meanwhile. Its counters and seconds do not change.
     """
@@ -34,17 +39,38 @@ def warm_up(engine: Engine, sampling: Sequence[SamplingParams], progress: Progre
     if info.type is not DeviceType.GPU or info.fake or engine.config.pooling:
         return
     sizes = [1 << power for power in range((engine.sequences - 1).bit_length())] + [engine.sequences]
-    for at, size in enumerate(sizes):
-        progress("compiling", at, len(sizes))
-        for one in (*sampling, sampling[0]):  # the second burst of a kind records what the first one compiled
-            try:
+    prompts = _prompts(engine)
+    try:
+        for at, size in enumerate(sizes):
+            progress("compiling", at, len(sizes))
+            for rows in prompts:
+                yield
+                if rows >= size * _PROMPT:
+                    break
+            for one in (*sampling, sampling[0]):  # the second burst of a kind records what the first one compiled
                 took = _burst(engine, size, one)
-            except Exception as error:  # noqa: BLE001 - requests may do without
-                log.warning("warming up %s failed: %s", info.request, error)
-                engine.fail_all(error)
+                yield
+            if took > _SLOW:
                 return
+        for _ in prompts:
             yield
-        if took > _SLOW:
+    except Exception as error:  # noqa: BLE001 - requests may do without
+        log.warning("warming up %s failed: %s", info.request, error)
+        engine.fail_all(error)
+
+
+def _prompts(engine: Engine) -> Iterator[int]:
+    """Record prompt steps; yields their numbers of rows."""
+    if len(engine.worker.parts) > 1:
+        return
+    for rows in engine.runner().prompt_sizes(engine.scheduler.chunk):
+        with engine.lock:
+            chunk = engine.scheduler.chunk
+            if rows > chunk:  # it has become smaller for lack of memory
+                return
+            seconds = engine.runner().record_prompt(rows, chunk)
+        yield rows
+        if seconds > _LONG:
             return
 
 

@@ -54,11 +54,17 @@ def padded_rows(rows: int, most: int) -> int:
 
 
 def padded_prompt(rows: int, most: int) -> int:
-    """Round the rows of a prompt step up to one of 16 numbers of at most 1,024, and at most `most`, so that few
+    """Round the rows of a prompt step up to one of 32 numbers of at most 4,096, and at most `most`, so that few
     recordings serve all: a GPU takes less time for the rows than the host for hundreds of launches."""
     step = next((step for end, step in _PROMPT_STEPS if rows <= end), 1)
     return max(rows, min(ceil_div(rows, step) * step, most))
 
 
-_PROMPT_STEPS = ((256, 32), (512, 64), (1024, 128))
+def prompt_sizes(most: int) -> list[int]:
+    """Return the numbers of rows to which `padded_prompt` rounds, up to `most`."""
+    longest, _ = _PROMPT_STEPS[-1]
+    return sorted({padded_prompt(rows, most) for rows in range(1, min(most, longest) + 1)})
+
+
+_PROMPT_STEPS = ((256, 32), (512, 64), (2048, 128), (4096, 256))
 """Numbers of rows, each with the multiple to which rows up to it are rounded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
@@ -15,7 +16,14 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.kv_cache.cache import KVCache
-from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_prompt, padded_rows
+from bitnet_core.engine.run.batch import (
+    ScheduledTokens,
+    build_batch,
+    padded_prompt,
+    padded_rows,
+    prompt_sizes,
+    unused_rows,
+)
 from bitnet_core.engine.run.earlier_layers import EarlierLayers, Marked, Rows, copy_rows, marked, peers
 from bitnet_core.engine.run.logits_reader import LogitsReader
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
@@ -36,7 +44,8 @@ _VERIFY = "verify "
 
 class Runner:
     """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan. verify_rows:
-    largest number of rows of `verify_step`. chunk: as in PredictionHead.
+    largest number of rows of `verify_step`. chunk: as in PredictionHead. decodes_apart: a GPU takes longer for rows of
+    decoding requests among those of prompts than in a step of their own.
 
     earlier: the layers before those of this device, on other devices; drafts are not verified then. direct: all devices
     are peers, so that greedy steps are queued without waiting for any of them. rows: most rows of
@@ -63,7 +72,7 @@ class Runner:
         self.earlier = earlier
         self.direct = bool(earlier) and peers([*(layers.device for layers in earlier), device])
         self._steps: Marked | None = None  # the last step, for peers, if nothing else was queued since
-        self._pads_prompts = device.info.type is DeviceType.GPU and not earlier
+        self.decodes_apart = self._pads_prompts = device.info.type is DeviceType.GPU and not earlier
         self.lock = lock
         self.device = device
         self.launcher = launcher
@@ -164,6 +173,23 @@ class Runner:
             scratch.upload("x", self._hidden(lambda layers, x: layers.prompt(step, x, chunk)))
         self._prompts.run(scratch, rows)
         return scratch, rows
+
+    def prompt_sizes(self, chunk: int) -> list[int]:
+        """Return the numbers of rows that prompt steps of at most `chunk` rows usually have; [] if they may have
+        any."""
+        return prompt_sizes(chunk) if self._pads_prompts else []
+
+    def record_prompt(self, rows: int, chunk: int) -> float:
+        """Compile and record the layers of prompt steps of `rows` <= chunk rows, by running them without a token;
+        returns the seconds of such a step."""
+        scratch = self._prompts.scratch(chunk, chunk)  # recordings would end when it grows
+        scratch.upload("step", unused_rows(rows))
+        self._prompts.record(scratch, rows)
+        self.device.synchronize()
+        began = time.perf_counter()
+        self._prompts.run(scratch, rows)
+        self.device.synchronize()
+        return time.perf_counter() - began
 
     def _heads(
         self, scratch: Scratch, rows: int, wanted: Sequence[int], logits_requests: Sequence[LogitsRequest], columns: int

@@ -12,8 +12,8 @@ from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import Scratch, logit_rows
 
-_KEPT_SHAPES = 16
-"""Number of prompt row counts whose launches are kept for reuse."""
+_KEPT_SHAPES = 40
+"""Number of prompt row counts whose launches are kept for reuse: those of `batch.prompt_sizes` and some others."""
 
 
 class PromptBodies:
@@ -49,9 +49,17 @@ class PromptBodies:
             if not isinstance(body, RecordedLaunches):
                 body = self._launcher.record(body)
             self._launcher.replay(body)
+        self._keep(rows, body)
+
+    def _keep(self, rows: int, body: list[Launch] | RecordedLaunches) -> None:
         self._bodies[rows] = body
         if len(self._bodies) > _KEPT_SHAPES:
             _close(self._bodies.popitem(last=False)[1])
+
+    def record(self, scratch: Scratch, rows: int) -> None:
+        """Record all layers of a step of this row count without running them."""
+        body = self._bodies.pop(rows, None) or self._plan.body(scratch, self._cache, rows)
+        self._keep(rows, body if isinstance(body, RecordedLaunches) else self._launcher.record(body))
 
     def recordings(self) -> dict[int, RecordedLaunches]:
         """Return the recordings by number of rows."""

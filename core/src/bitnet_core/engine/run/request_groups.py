@@ -31,7 +31,10 @@ class Share(NamedTuple):
 
 
 class RequestGroups:
-    """Runners with one lock, used as one runner. A request belongs to the group of its req_index."""
+    """Runners with one lock, used as one runner. A request belongs to the group of its req_index. decodes_apart: as in
+    Runner."""
+
+    decodes_apart = False
 
     def __init__(self, runners: Sequence[Runner]) -> None:
         self._runners = runners

@@ -45,24 +45,26 @@ class MultiStepScheduler:
         """Number of tokens per request that are in flight."""
         return runner.multi_step.queued(last_rows(self._admission.running))
 
-    def step(self, runner: Runner | RequestGroups, queued: int, most: float) -> list[RequestOutput]:
-        """Decode tokens of every running request, all of them greedy. most: number of tokens of each after which draft
-        tokens may be verified.
+    def step(
+        self, runner: Runner | RequestGroups, requests: list[Request], queued: int, most: float
+    ) -> list[RequestOutput]:
+        """Decode tokens of all running requests, or of some for which blocks are reserved, all of them greedy.
+
+        most: number of tokens of each after which something else may be due.
 
         Further steps are queued before the last ones are read, so that the device never waits for the host. Not while
         requests wait for admission, and not in recurrent models, whose states cannot be rolled back.
         """
         admission = self._admission
-        running = admission.running
         runs_ahead = runner.multi_step.can_run_ahead and not admission.waiting and not admission.recurrent
         count = queued or self._length(runs_ahead, most)
         admission.reserve(count)
         ahead, continuing = self._ahead(count, most - count) if runs_ahead else (0, [])
         began = time.perf_counter()
-        tokens = runner.multi_step.decode(last_rows(running), count, ahead, last_rows(continuing) if ahead else ())
+        tokens = runner.multi_step.decode(last_rows(requests), count, ahead, last_rows(continuing) if ahead else ())
         self.step_count.update(count, time.perf_counter() - began)
         outputs: list[RequestOutput] = []
-        for request, row in zip(running.copy(), tokens.tolist(), strict=True):
+        for request, row in zip(requests.copy(), tokens.tolist(), strict=True):
             good = row[: row.index(-1)] if -1 in row else row
             output = self._results.accept_tokens(request, len(good), good)
             if len(good) < count and request.finish_reason is None:

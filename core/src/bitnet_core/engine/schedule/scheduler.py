@@ -2,7 +2,8 @@
 
 A step either mixes prompt chunks with one row of every decoding request, or, when no prompt is pending, replays a
 recorded decode step (iteration-level scheduling of Orca, Yu et al. 2022, with the preemption of PagedAttention, Kwon et
-al. 2023). A failure while a token is chosen ends that request only.
+al. 2023). Where such a mixture is slow, steps of prompts and of decoding requests take turns. A failure while a token
+is chosen ends that request only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _SHARED_ROWS = 1024
 """Rows that a step which also decodes may have on any device: decoding requests wait for the whole step."""
 
 _SHARED_SECONDS = 0.04
-"""Seconds that such a step may take, by the speed of the last large step, if it has more rows."""
+"""Seconds that such a step may take, by the speed of the last large step, if it has more rows; and seconds of prompt
+steps after which requests that decode apart from prompts get a step."""
 
 _SCORED_ROWS = 64
 """Rows of one request per step if all their logits are needed: these must fit in host memory beside the model."""
@@ -64,7 +66,7 @@ class Scheduler:
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
         self._idle = True  # the device has ended the last step with prompts, as its logits were read
-        self._begun: list[Request] = []  # those that got their first token in the last step with prompts
+        self._prompt_seconds = 0.0  # of steps of prompts alone, for which decoding requests have waited
         self._ended: list[RequestOutput] = []  # requests that ended outside of a step
         self._aborted: deque[Request] = deque()
 
@@ -119,7 +121,7 @@ class Scheduler:
         greedy = True
         for request in self.running:
             if request.computed + 1 < len(request.tokens) or request.scored:
-                return self._mixed()
+                return self._with_prompts()
             greedy = greedy and request.greedy
         most = math.inf  # tokens of each request before draft tokens may be verified
         speculative = self.speculative
@@ -131,7 +133,8 @@ class Scheduler:
                     return done
                 most = speculative.policy.until_next(self.running, speculative.rows)
         began = time.perf_counter()
-        done = self.multi_step.step(self._runner, queued, max(1, most)) if greedy else self._sampled()
+        running = self.running
+        done = self.multi_step.step(self._runner, running, queued, max(1, most)) if greedy else self._sampled(running)
         if speculative.drafter is not None:
             speculative.stepped(done, time.perf_counter() - began)
         return done
@@ -178,15 +181,33 @@ class Scheduler:
         if len(self.running) > before:
             self.multi_step.restart(self._runner)
 
-    def _mixed(self) -> list[RequestOutput]:
-        """Run one row of every decoding request and as many prompt rows as the chunk allows."""
+    def _with_prompts(self) -> list[RequestOutput]:
+        """Run a step while prompts are pending."""
         self._admission.reserve(1)
+        if not self._runner.decodes_apart:
+            return self._mixed(self.running)
+        decoding: list[Request] = []
+        prompts: list[Request] = []
+        for request in self.running:
+            decodes = request.computed + 1 == len(request.tokens) and not request.scored
+            (decoding if decodes else prompts).append(request)
+        if decoding and (not prompts or self._prompt_seconds > _SHARED_SECONDS):
+            self._prompt_seconds = 0.0
+            if all(request.greedy for request in decoding):
+                return self.multi_step.step(self._runner, decoding, 0, 1)
+            return self._sampled(decoding)
+        began = time.perf_counter()
+        done = self._mixed(prompts)
+        self._prompt_seconds = self._prompt_seconds + time.perf_counter() - began if decoding else 0.0
+        return done
+
+    def _mixed(self, requests: list[Request]) -> list[RequestOutput]:
+        """Run one row of each of these requests that decodes, and as many prompt rows as the chunk allows."""
         scheduled: list[ScheduledTokens] = []
         numbers: dict[SampleRow, int] = {}
         taken: list[tuple[Request, int, list[SampleRow]]] = []
         used = 0
-        requests = self._due()
-        decoding = sum(request.pending == 1 for request in requests)
+        decoding = sum(request.pending == 1 for request in self.running)
         chunk = min(self.chunk, max(self._shared_rows(), decoding)) if decoding else self.chunk
         for request in sorted(requests, key=lambda s: s.pending > 1):
             count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)
@@ -206,19 +227,7 @@ class Scheduler:
         if ordered and self._idle:
             self._keep_speed(used, time.perf_counter() - began)
         self._idle = bool(ordered)
-        done = [self._results.process_rows(request, count, rows) for request, count, rows in taken]
-        self._begun = [request for request, _, rows in taken if rows and request.generated_tokens == 1]
-        return done
-
-    def _due(self) -> list[Request]:
-        """Return the requests of a step with prompts: all, but those that got their first token in the last step wait
-        for one more step if they and the prompts are more rows than a step has. So prompts that came together end
-        sooner."""
-        begun = [request for request in self._begun if request.generated_tokens == 1]
-        prompt_rows = sum(request.pending for request in self.running if request.pending > 1)
-        if prompt_rows + len(begun) <= self.chunk:
-            return self.running
-        return [request for request in self.running if request not in begun]
+        return [self._results.process_rows(request, count, rows) for request, count, rows in taken]
 
     def _keep_speed(self, rows: int, seconds: float) -> None:
         """Keep the speed of a step, if it is large: the average since the start would include compilation."""
@@ -231,10 +240,10 @@ class Scheduler:
         rows = int(_SHARED_SECONDS * self._rows_per_second)
         return max(_SHARED_ROWS, 1 << rows.bit_length() >> 1)
 
-    def _sampled(self) -> list[RequestOutput]:
-        """Decode one token of every running request."""
+    def _sampled(self, requests: list[Request]) -> list[RequestOutput]:
+        """Decode one token of all running requests, or of some for which blocks are reserved."""
         self._admission.reserve(1)
-        rows, logits_requests = order_rows([SampleRow(request) for request in self.running])
+        rows, logits_requests = order_rows([SampleRow(request) for request in requests])
         apply_all(rows, self._runner.decode_step(last_rows(row.request for row in rows), logits_requests))
         return [self._results.process_rows(row.request, 1, [row]) for row in rows]
 

@@ -80,7 +80,7 @@ def _running(one: ServedModel) -> Document:
     assert model is not None
     assert one.service is not None
     memory = one.service.replicas.memory()
-    held = memory["weights"] + memory["kv_cache"]
+    held = memory.get("weights", 0) + memory.get("kv_cache", 0)  # nothing without a device
     on_gpu = model.device.info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
     left = one.seconds_left
     more = {
@@ -115,7 +115,11 @@ def _digest(model: Model) -> str:
 
 
 def _modified(model: Model) -> str:
-    return timestamp(model.source.path.stat().st_mtime)
+    """Return when the file was written; 1970 if it is gone, or the model never had one."""
+    try:
+        return timestamp(model.source.path.stat().st_mtime)
+    except OSError:
+        return timestamp(0)
 
 
 def _details(model: Model) -> Document:

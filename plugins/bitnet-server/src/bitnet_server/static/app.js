@@ -3,7 +3,7 @@
 import * as answers from "./answers.js";
 import { contextOf, modelOf } from "./choices.js";
 import { prepareComposer, showBusy } from "./composer.js";
-import { add, before, choose, path, remove as removeMessage } from "./conversation.js";
+import { add, before, choose, path, remove as removeMessage, titleOf } from "./conversation.js";
 import { $, announce, copy, download, make } from "./dom.js";
 import { offerRoom } from "./full.js";
 import { askKey } from "./key.js";
@@ -40,7 +40,10 @@ function open(conversation) {
   if (server.models.length > 1) check(); // it may have another model
 }
 
-const begin = () => open(store.all().find((one) => !one.messages.length) ?? store.create());
+function begin() {
+  $("search").value = ""; // which would hide the new chat
+  open(store.all().find((one) => !one.messages.length) ?? store.create());
+}
 
 function refresh() {
   $("title").textContent = shown.title;
@@ -80,7 +83,7 @@ function remove(conversation) {
 // What the user does with messages.
 
 function send(text, files = []) {
-  if (!shown.messages.length) shown.title = (text.trim() || files[0].name).slice(0, 60);
+  if (!shown.messages.length) shown.title = titleOf(text.trim() || files[0].name);
   add(shown, { role: "user", content: text, ...(files.length ? { files } : {}) });
   respond();
 }

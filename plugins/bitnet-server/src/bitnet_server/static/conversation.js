@@ -4,6 +4,17 @@
 
 const newId = () => crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(16)).join("-");
 
+const TITLE = 60; // characters
+
+// The beginning of a first message, up to a word's end.
+export function titleOf(text) {
+  const line = text.trim().replace(/\s+/g, " ");
+  const start = [...line].slice(0, TITLE).join("");
+  if (start === line) return line;
+  const words = start.slice(0, Math.max(0, start.lastIndexOf(" ")));
+  return `${words.length > TITLE / 3 ? words : start}…`;
+}
+
 export const fresh = () => ({ id: newId(), title: "New chat", changed: Date.now(), settings: {}, messages: [], removed: [], leaf: null });
 
 // The messages of the branch that is shown, the first one first.

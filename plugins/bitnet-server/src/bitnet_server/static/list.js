@@ -24,7 +24,7 @@ function entry(conversation, here, words, actions) {
   const { title } = conversation;
   const name = make("button", { className: "open", on: { click: () => actions.open(conversation) } }, make("span", { textContent: title }));
   const found = words.length ? excerpt(conversation, words[0]) : "";
-  if (found) name.append(make("small", { textContent: found }));
+  if (found && found !== title) name.append(make("small", { textContent: found }));
   if (here) name.setAttribute("aria-current", "true");
   const item = make("li", { className: here ? "here" : "" }, name);
   if (underway(conversation)) item.append(make("span", { className: "beat", title: "An answer is being written" }));
