@@ -55,7 +55,7 @@ class FurtherProcess:
     def __init__(self, row: int, service: Service, app: ASGIApp, begun: Callable[[], None]) -> None:
         """Start the process. Raises BitnetError if there is none to start."""
         from bitnet_core.engine.replicas.messages import Channel, log_levels
-        from bitnet_core.engine.replicas.shared_queue import QueueUser
+        from bitnet_core.engine.replicas.queue_user import QueueUser
         from bitnet_core.engine.replicas.spawning import spawned
 
         self.row = row
