@@ -184,6 +184,7 @@ def test_clients_that_leave_free_their_places(several: Any) -> None:
         assert counted(client, "requests_cancelled_total") == TRIES // 2
 
 
+@pytest.mark.slow
 def test_the_limit_of_the_queue_is_one_for_all(serve: Any) -> None:
     def one_slot() -> Any:
         opener = ReplicaOpener(None, LoadOptions(), EngineOptions(stream_interval=0.02, max_sequences=1))
@@ -192,7 +193,7 @@ def test_the_limit_of_the_queue_is_one_for_all(serve: Any) -> None:
     with serve(one_slot, max_queue=1) as served, ThreadPoolExecutor(3) as pool:
         until(lambda: served.models.further.ready == 2)
         until(lambda: served.service.slots == 2)
-        body = {"prompt": "Once", "max_tokens": 200, "ignore_eos": True}
+        body = {"prompt": "Once", "max_tokens": 120, "ignore_eos": True}
 
         def ask(_: int) -> int:
             with served.client() as client:
@@ -227,6 +228,7 @@ def test_a_process_that_is_killed_ends_its_texts_only_and_is_replaced(own: Any) 
     assert len(each(own, document)) == TRIES
 
 
+@pytest.mark.slow
 def test_unloading_ends_the_processes_after_their_texts(own: Any) -> None:
     body = {"prompt": "Once", "max_tokens": 150, "ignore_eos": True}
     with ThreadPoolExecutor(TRIES) as pool:

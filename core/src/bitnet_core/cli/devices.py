@@ -98,6 +98,7 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
         "alignment": info.alignment,
         "transfer": info.transfer.value,
         "physical_id": info.physical_id,
+        "peers": sorted(info.peers),
         "kernels": sorted(info.kernels),
         "features": sorted(info.features),
         "batch_invariant_rows": dict(sorted(info.batch_invariant_rows.items())),

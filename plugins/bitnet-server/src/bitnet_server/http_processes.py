@@ -277,6 +277,8 @@ class HttpProcesses:
 
     def _begin(self) -> None:
         """Accept connections for a process that is ready."""
+        if self._models.draining:
+            self.drain()  # it was told before it could listen
         if not self._accepting and self._listener.fileno() >= 0:
             self._accepting = True
             for server in self._server.servers:
@@ -308,7 +310,8 @@ class HttpProcesses:
 
 
 def _gpus(service: Service) -> int:
+    """Return the number of GPUs with memory of their own that take requests; others are too slow to wait for HTTP."""
     from bitnet_hal.device import DeviceType
 
     infos = [engine.device.info for engine in service.replicas.engines]
-    return sum(info.type is not DeviceType.CPU for info in infos)
+    return sum(info.type is DeviceType.GPU for info in infos)

@@ -57,10 +57,10 @@ class SharedCounts:
 
     @property
     def tokens(self) -> int:
-        """Tokens made."""
+        """Number of tokens made."""
         return sum(self._memory[1::_FIELDS])
 
     @property
     def requests(self) -> int:
-        """Requests taken."""
+        """Number of requests taken."""
         return sum(self._memory[2::_FIELDS])

@@ -1,4 +1,4 @@
-"""Another process that gives requests to the queue of a ReplicaSet: for it, the queue is one large device."""
+"""Another process that gives requests to the queue of a ReplicaSet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitnet_core.engine.replicas.messages import Channel, Output, Progress, Snap
 from bitnet_core.engine.replicas.shared_queue import SharedQueue
 from bitnet_core.engine.request.prompt_scores import PromptScores
 
-if TYPE_CHECKING:  # slow imports: a server should listen before them
+if TYPE_CHECKING:
     from bitnet_core.engine.replicas.replica_set import ReplicaSet
     from bitnet_core.engine.request.request import Request
     from bitnet_core.engine.schedule.results import RequestOutput
