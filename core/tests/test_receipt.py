@@ -31,7 +31,7 @@ def receipt_of(summary: BackendStartupSummary | None = None, **changes: Any) -> 
         "finish_reason": "length",
         "prefill_seconds": 0.25,
         "decode_seconds": 0.5,
-        "engine": {"kv_dtype": "f16", "activation_group_size": 32, "context": 512, "prefill_chunk": 256},
+        "engine": {"kv_cache_type": "f16", "activation_group_size": 32, "context": 512, "prefill_chunk": 256},
         "sampling": {"temperature": 0.0, "seed": None, "stop": ("\n",)},
         "speculation": {"kind": "lookup", "draft_tokens": 4, "accepted_tokens": 3},
     }
@@ -95,12 +95,14 @@ def test_write_and_verify(tmp_path: Path, bitnet) -> None:
     assert "verifies" in result.out
 
 
-@pytest.mark.parametrize("version", [2, 3, 4])
-def test_an_older_receipt_verifies_and_is_said_to_be_one(tmp_path: Path, bitnet, version: int) -> None:
+@pytest.mark.parametrize("version", [2, 3, 4, 5])
+def test_an_older_receipt_verifies_and_its_missing_fields_are_named(tmp_path: Path, bitnet, version: int) -> None:
     from bitnet_core.receipt import _content_sha256
 
     receipt = receipt_of()
-    del receipt["speculation"], receipt["layers"]
+    receipt["engine"]["kv_dtype"] = receipt["engine"].pop("kv_cache_type")
+    if version < 5:
+        del receipt["speculation"], receipt["layers"]
     if version < 4:
         del receipt["startup"]["fallback"]
     if version == 2:
@@ -111,7 +113,7 @@ def test_an_older_receipt_verifies_and_is_said_to_be_one(tmp_path: Path, bitnet,
     write_receipt(receipt, old)
     write_receipt(receipt_of(), new)
     result = bitnet("receipt", "verify", old)
-    assert (result.code, "older receipt" in result.err) == (0, True)
+    assert (result.code, "older receipt" in result.err) == (0, version < 5)  # 5 lacks no field
     assert "older receipt" not in bitnet("receipt", "verify", new).err
 
 
@@ -147,9 +149,9 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
         (lambda r: r["tokens"].update(prompt="5"), "tokens.prompt has the wrong type"),
         (lambda r: r["tokens"].update(prompt=True), "tokens.prompt has the wrong type"),
         (lambda r: r.update(model=[]), "model is not an object"),
-        (lambda r: r.update(schema_version=1), "schema version 1 is not supported; this version reads 2 to 5"),
-        (lambda r: r.update(schema_version=6), "schema version 6 is not supported; this version reads 2 to 5"),
-        (lambda r: r.update(schema_version=[]), "schema version [] is not supported; this version reads 2 to 5"),
+        (lambda r: r.update(schema_version=1), "schema version 1 is not supported; this version reads 2 to 6"),
+        (lambda r: r.update(schema_version=7), "schema version 7 is not supported; this version reads 2 to 6"),
+        (lambda r: r.update(schema_version=[]), "schema version [] is not supported; this version reads 2 to 6"),
         (lambda r: r.update(schema_version=2), "is unknown"),
         (lambda r: r.update(schema_version=4), "is unknown"),
         (lambda r: r["speculation"].update(accepted_tokens=5), "more draft tokens were accepted"),

@@ -28,8 +28,8 @@ from bitnet_core.version import core_version
 if TYPE_CHECKING:
     from bitnet_core.engine.engine import Engine
 
-SCHEMA_VERSION = 5
-OLDEST_READ = 2  # without "engine"; 3 is without "startup.fallback", 4 without "speculation" and "layers"
+SCHEMA_VERSION = 6
+OLDEST_READ = 2  # see `_schema`
 _SECRET = frozenset({"BITNET_API_KEY"})
 MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
 
@@ -87,10 +87,10 @@ def make_receipt(
 
 
 def engine_options(engine: Engine) -> Json:
-    """Return the options of an engine that change tokens. The others (kv_cache_bytes, eviction, lm_head_int8,
+    """Return the options of an engine that change tokens. The others (kv_cache_size, eviction, lm_head_int8,
     speculate, ...) change only the speed."""
     return {
-        "kv_dtype": engine.options.kv_dtype,
+        "kv_cache_type": engine.options.kv_cache_type,
         "activation_group_size": engine.config.activation_group_size,
         "context": engine.context,
         "prefill_chunk": engine.scheduler.chunk,
@@ -193,7 +193,7 @@ _SCHEMA: Json = {
     "moved_bytes_per_token": _NUMBER,
     "tokens": {"prompt": int, "generated": int},
     "seconds": {"prefill": _NUMBER, "decode": _NUMBER},
-    "engine": {"kv_dtype": str, "activation_group_size": int, "context": int, "prefill_chunk": int},
+    "engine": {"kv_cache_type": str, "activation_group_size": int, "context": int, "prefill_chunk": int},
     "sampling": dict,
     "speculation": {"kind": str, "draft_tokens": int, "accepted_tokens": int},
     "output": {"tokens_sha256": str, "finish_reason": str},
@@ -205,6 +205,10 @@ _SCHEMA: Json = {
 def _schema(version: int) -> Json:
     """Return the fields of a schema version."""
     schema = dict(_SCHEMA)
+    if version < 6:
+        schema["engine"] = {
+            "kv_dtype" if name == "kv_cache_type" else name: kind for name, kind in schema["engine"].items()
+        }
     if version < 3:
         del schema["engine"]
     if version < 5:

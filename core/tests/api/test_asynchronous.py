@@ -17,7 +17,7 @@ TOKENS = 4
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[bitnet_core.Model]:
-    with bitnet_core.load(None, "numpy", kv_cache_bytes=64 << 20) as loaded:  # whatever other programs leave free
+    with bitnet_core.load(None, "numpy", kv_cache_size=64 << 20) as loaded:  # whatever other programs leave free
         yield loaded
 
 
@@ -143,7 +143,7 @@ def test_closing_the_model_ends_what_asyncio_waits_for() -> None:
     """Texts under way, and those that wait for a thread, end with UsageError; nothing is cancelled or RuntimeError."""
 
     async def run() -> list[object]:
-        model = bitnet_core.load(None, "numpy", kv_cache_bytes=64 << 20)
+        model = bitnet_core.load(None, "numpy", kv_cache_size=64 << 20)
         try:
             chunks = model.agenerate("Once", max_tokens=100).__aiter__()
             await anext(chunks)

@@ -28,11 +28,11 @@ def peak() -> Iterator[Callable[[], int]]:
 
 def test_a_claimed_context_makes_no_large_table(tiny: ModuleType, peak: Callable[[], int]) -> None:
     source = tiny.TinySource(replace(tiny.CONFIGS["offline"], context=1 << 24))
-    engine = Engine(source, NumpyDevice(), EngineOptions(kv_cache_bytes=1 << 20))
+    engine = Engine(source, NumpyDevice(), EngineOptions(kv_cache_size=1 << 20))
     assert engine.context == DEFAULT_CONTEXT
     assert peak() < 64 << 20
     engine.close()
-    asked = Engine(source, NumpyDevice(), EngineOptions(kv_cache_bytes=1 << 20, context=DEFAULT_CONTEXT + 1))
+    asked = Engine(source, NumpyDevice(), EngineOptions(kv_cache_size=1 << 20, context=DEFAULT_CONTEXT + 1))
     assert asked.context == DEFAULT_CONTEXT + 1
     asked.close()
 

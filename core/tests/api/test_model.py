@@ -190,8 +190,8 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
         bitnet_core.load(tmp_path / "missing.gguf")
     with pytest.raises(DeviceNotFoundError):
         bitnet_core.load(None, "nosuch")
-    with pytest.raises(UsageError, match="kv_dtype"):
-        bitnet_core.load(None, "numpy", kv_dtype="f64")
+    with pytest.raises(UsageError, match="kv_cache_type"):
+        bitnet_core.load(None, "numpy", kv_cache_type="f64")
     with pytest.raises(UsageError, match="activation_group_size must be one of 32, 128, not 64"):
         bitnet_core.load(None, "numpy", activation_group_size=64)
     with pytest.raises(UsageError, match="trained with one scale a row"):
@@ -223,7 +223,7 @@ def test_a_device_that_was_opened_for_no_file_is_closed(monkeypatch: pytest.Monk
 
 
 def test_a_model_closes_once(model: bitnet_core.Model) -> None:
-    other = bitnet_core.load("stories", "numpy", context=64, kv_dtype="int8")
+    other = bitnet_core.load("stories", "numpy", context=64, kv_cache_type="int8")
     assert len(other.generate(PROMPT, max_tokens=500).tokens) < 64
     device = other.device
     other.close()

@@ -69,7 +69,7 @@ def test_a_receipt_names_what_changes_the_tokens(bitnet, tmp_path: Path) -> None
     assert bitnet("run", PROMPT, "-n", 4, *options).code == 0
     receipt = verify_receipt(tmp_path / "a.json")
     engine, sampling = receipt["engine"], receipt["sampling"]
-    assert (engine["kv_dtype"], engine["activation_group_size"], engine["context"]) == ("int8", 0, 128)
+    assert (engine["kv_cache_type"], engine["activation_group_size"], engine["context"]) == ("int8", 0, 128)
     assert engine["prefill_chunk"] > 0
     assert (sampling["chat"], sampling["enable_thinking"], sampling["max_tokens"]) == (True, None, 4)
     assert sampling["schema_sha256"] == hashlib.sha256(b'{"type":"boolean"}').hexdigest()

@@ -68,7 +68,7 @@ def test_a_file_is_not_replaced_unasked(model: bitnet_core.Model, saved: Path) -
 
 
 def test_another_kind_of_cache(saved: Path) -> None:
-    with bitnet_core.load(None, "numpy", kv_dtype="f32") as other, pytest.raises(ModelError, match="another kv"):
+    with bitnet_core.load(None, "numpy", kv_cache_type="f32") as other, pytest.raises(ModelError, match="another kv"):
         other.load_state(saved)
 
 

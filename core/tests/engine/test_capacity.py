@@ -17,6 +17,6 @@ def test_an_engine_wants_the_memory_of_its_longest_sequence() -> None:
     planned = engine.memory_plan()
     assert (wanted.weights, wanted.kv_cache) == (planned.weights, planned.kv_cache)  # of two blocks
     assert wanted.total >= planned.total > wanted.weights
-    assert memory_wanted(EngineOptions(kv_cache_bytes=1 << 20), source, device).kv_cache == 1 << 20
+    assert memory_wanted(EngineOptions(kv_cache_size=1 << 20), source, device).kv_cache == 1 << 20
     engine.close()
     source.close()

@@ -67,7 +67,7 @@ def test_every_row_of_a_step_is_a_token(engine: Engine, monkeypatch: pytest.Monk
 
 
 def test_a_cache_that_holds_one_text_at_a_time_is_enough(alone: np.ndarray) -> None:
-    engine = engine_of(prefill_chunk=64, max_sequences=3, context=128, kv_cache_bytes=200_000)
+    engine = engine_of(prefill_chunk=64, max_sequences=3, context=128, kv_cache_size=200_000)
     assert engine.worker.blocks < len(TEXTS)
     np.testing.assert_allclose(engine.embed(TEXTS), alone, atol=1e-3)
     assert engine.block_pool.owned == 0

@@ -62,7 +62,7 @@ def test_a_full_device_still_gets_a_small_cache(faulty: Any) -> None:
 
 
 def test_the_budget_that_was_asked_for_counts(make_engine: Callable[..., Any], faulty: Any) -> None:
-    assert make_engine("silu", kv_cache_bytes=1 << 20).memory()["kv_cache_bytes"] <= 1 << 20
+    assert make_engine("silu", kv_cache_size=1 << 20).memory()["kv_cache_bytes"] <= 1 << 20
 
 
 def test_the_rule_is_told(bitnet_help: Callable[[str], str], faulty: Any) -> None:

@@ -90,9 +90,9 @@ def test_the_comparison_notices(change: str, source: Any, reference: dict[str, A
     assert np.abs(found - expected(reference)).max() > 0.1
 
 
-@pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
-def test_the_engine_stays_near(kv_dtype: str, reference: dict[str, Any], float_model: ModuleType) -> None:
-    with bitnet_core.load(FILE, "numpy", kv_dtype=kv_dtype) as model:
+@pytest.mark.parametrize("kv_cache_type", ["f16", "f32", "int8"])
+def test_the_engine_stays_near(kv_cache_type: str, reference: dict[str, Any], float_model: ModuleType) -> None:
+    with bitnet_core.load(FILE, "numpy", kv_cache_type=kv_cache_type) as model:
         found, wanted = both(reference, model.engine.logits), expected(reference)
     assert float_model.divergence(wanted, found).mean() <= 1e-2
     assert (found.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= 0.9
@@ -103,7 +103,7 @@ def test_a_scale_of_128_columns_rounds_no_worse_than_it_may(
     size: Any, reference: dict[str, Any], float_model: ModuleType
 ) -> None:
     """It is the default because the rotation spreads outliers: less than 1e-3 nats a token, as with 32 columns."""
-    with bitnet_core.load(FILE, "numpy", kv_dtype="f32", activation_group_size=size) as model:
+    with bitnet_core.load(FILE, "numpy", kv_cache_type="f32", activation_group_size=size) as model:
         found, wanted = both(reference, model.engine.logits), expected(reference)
     assert float_model.divergence(wanted, found).mean() <= 1e-3
 
@@ -187,12 +187,12 @@ def test_a_prompt_of_whole_blocks_is_one_step_and_what_follows_begins_behind_it(
 
 def test_snapshots_make_room_for_newer_ones(model: Model) -> None:
     prompts_of_two_blocks = [[step * n % 300 for n in range(70)] for step in (7, 11, 13)]
-    with bitnet_core.load(FILE, "numpy", max_sequences=1, kv_cache_bytes=6 * model.config.state_bytes) as narrow:
+    with bitnet_core.load(FILE, "numpy", max_sequences=1, kv_cache_size=6 * model.config.state_bytes) as narrow:
         assert narrow.engine.cache().checkpoints == 2
         for prompt in (*prompts_of_two_blocks, *prompts_of_two_blocks[::-1]):
             narrow.generate(prompt, max_tokens=2, temperature=0)
         assert narrow.engine.figures()["prefix_hits"] == 2 * 64
-    with bitnet_core.load(FILE, "numpy", max_sequences=1, kv_cache_bytes=3 * model.config.state_bytes) as narrow:
+    with bitnet_core.load(FILE, "numpy", max_sequences=1, kv_cache_size=3 * model.config.state_bytes) as narrow:
         assert narrow.engine.cache().checkpoints == 0
         for _ in range(2):
             narrow.generate(prompts_of_two_blocks[0], max_tokens=2, temperature=0)
@@ -230,13 +230,13 @@ def test_states_count_as_cache(source: ModelSource) -> None:
 
 def test_states_take_half_of_the_budget_at_most(source: ModelSource) -> None:
     engine = Engine(
-        source, NumpyDevice(), EngineOptions(max_sequences=32, kv_cache_bytes=10 * source.config.state_bytes)
+        source, NumpyDevice(), EngineOptions(max_sequences=32, kv_cache_size=10 * source.config.state_bytes)
     )
     assert (engine.sequences, engine.worker.checkpoints) == (1, 4)
     assert engine.worker.cache_bytes <= 10 * source.config.state_bytes
     engine.close()
     with pytest.raises(UsageError, match="the states of 1 requests"):
-        Engine(source, NumpyDevice(), EngineOptions(kv_cache_bytes=source.config.state_bytes // 2))
+        Engine(source, NumpyDevice(), EngineOptions(kv_cache_size=source.config.state_bytes // 2))
 
 
 def test_a_step_that_failed_is_no_part_of_the_text(

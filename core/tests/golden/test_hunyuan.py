@@ -55,13 +55,13 @@ def test_float_activations_give_the_logits_of_transformers(
     source.close()
 
 
-@pytest.mark.parametrize("kv_dtype", CACHES)
+@pytest.mark.parametrize("kv_cache_type", CACHES)
 def test_the_engine_is_near_transformers_and_the_same_rounding_in_float64(
-    kv_dtype: str, reference: dict[str, Any], float_model: ModuleType
+    kv_cache_type: str, reference: dict[str, Any], float_model: ModuleType
 ) -> None:
-    with bitnet_core.load(FILE, "numpy", kv_dtype=kv_dtype) as model:
+    with bitnet_core.load(FILE, "numpy", kv_cache_type=kv_cache_type) as model:
         found = both(reference, model.engine.logits)
-        same = both(reference, lambda ids: float_model.logits(model.source, ids, 32, cache=CACHES[kv_dtype]))
+        same = both(reference, lambda ids: float_model.logits(model.source, ids, 32, cache=CACHES[kv_cache_type]))
     assert float_model.divergence(expected(reference), found).mean() <= 1e-2
     assert (found.argmax(axis=1) == expected(reference).argmax(axis=1)).mean() >= 0.9
     assert float_model.divergence(same, found).mean() <= 1e-3

@@ -29,7 +29,7 @@ def reference() -> dict[str, Any]:
 
 @pytest.fixture
 def engine(make_engine: Callable[..., Any], reference: dict[str, Any], style: str) -> Any:
-    return make_engine(style, int(reference[f"{style}.seed"]), kv_dtype="f32", max_sequences=2)
+    return make_engine(style, int(reference[f"{style}.seed"]), kv_cache_type="f32", max_sequences=2)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -84,7 +84,7 @@ def test_the_comparison_notices_wrong_rules(
 ) -> None:
     source = tiny.TinySource(tiny.CONFIGS[style], int(reference[f"{style}.seed"]))
     source.config = replace(source.config, **change)
-    engine = Engine(source, NumpyDevice(), EngineOptions(kv_dtype="f32"))
+    engine = Engine(source, NumpyDevice(), EngineOptions(kv_cache_type="f32"))
     difference = np.abs(engine.logits(tiny.PROMPT[:5]) - reference[f"{style}.logits"][:5])
     engine.close()
     assert difference.max() > 1

@@ -72,11 +72,11 @@ def test_the_engine_gives_the_logits_of_the_formulas(
     np.testing.assert_allclose(part(reference, run, engine.logits), expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
+@pytest.mark.parametrize("kv_cache_type", ["f16", "f32", "int8"])
 def test_the_engine_stays_near_float_activations(
-    kv_dtype: Any, source: ModelSource, reference: dict[str, Any], float_model: ModuleType
+    kv_cache_type: Any, source: ModelSource, reference: dict[str, Any], float_model: ModuleType
 ) -> None:
-    engine = Engine(source, NumpyDevice(), EngineOptions(kv_dtype, max_sequences=1))
+    engine = Engine(source, NumpyDevice(), EngineOptions(kv_cache_type, max_sequences=1))
     for run in "ab":
         found, wanted = part(reference, run, engine.logits), reference[f"logits_{run}"]
         assert float_model.divergence(wanted, found).mean() <= 1e-2

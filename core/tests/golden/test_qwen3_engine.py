@@ -57,15 +57,15 @@ def expected(reference: dict[str, Any]) -> Rows:
     return np.concatenate([reference[f"logits_{run}"] for run in "ab"])
 
 
-@pytest.mark.parametrize("kv_dtype", CACHES)
+@pytest.mark.parametrize("kv_cache_type", CACHES)
 def test_logits_are_near_those_of_transformers_and_of_the_same_rounding_in_float64(
-    name: str, kv_dtype: str, reference: dict[str, Any], float_model: ModuleType
+    name: str, kv_cache_type: str, reference: dict[str, Any], float_model: ModuleType
 ) -> None:
     """Run b goes 36 positions past the context that YaRN stretches."""
-    with bitnet_core.load(QWEN3 / name / FORMS[name][0], "numpy", kv_dtype=kv_dtype) as model:
+    with bitnet_core.load(QWEN3 / name / FORMS[name][0], "numpy", kv_cache_type=kv_cache_type) as model:
         assert model.config.rope_original_context in (0, len(reference["tokens_b"]) - 36)
         found = both(reference, model.engine.logits)
-        same = both(reference, lambda ids: float_model.logits(model.source, ids, 32, cache=CACHES[kv_dtype]))
+        same = both(reference, lambda ids: float_model.logits(model.source, ids, 32, cache=CACHES[kv_cache_type]))
     wanted = expected(reference)
     assert float_model.divergence(wanted, found).mean() <= 1e-2
     assert (found.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= 0.9

@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args, get_type_hints
 import numpy as np
 import pytest
 from bitnet_core.api.options import ChatOptions, LoadSettings
-from bitnet_core.options.engine import EngineOptions, KvType
+from bitnet_core.options.embedding import EmbedOptions
+from bitnet_core.options.engine import EngineOptions, KvCacheType
 from bitnet_core.options.fields import arguments_of, check_options, option, options_of
 from bitnet_core.options.loading import Layout, LoadOptions
 from bitnet_core.options.sampling import SamplingParams
@@ -76,6 +77,12 @@ def test_flags_come_from_the_names() -> None:
     assert options_of(SamplingParams)["top_k"].flags == ("--top-k",)
 
 
+@pytest.mark.parametrize("declaring", [SamplingParams, EngineOptions, LoadOptions, EmbedOptions])
+def test_the_command_line_has_the_names_of_python(declaring: type) -> None:
+    for name, one in options_of(declaring).items():
+        assert not one.flags or one.flags[0].partition("/")[0] == "--" + name.replace("_", "-")
+
+
 def test_arguments_are_the_options_with_their_values() -> None:
     expected = {"number": 1.0, "whole": 4, "flag": False, "choice": "a", "texts": (), "pairs": {}}
     assert arguments_of(Example(whole=4, flag=False)) == expected
@@ -96,6 +103,6 @@ def test_python_has_every_option() -> None:
 
 def test_the_choices_are_those_of_the_contract() -> None:
     """They are written out because the contract's tables take too long to import for `--help`."""
-    assert set(get_args(KvType)) == set(KV_TYPES)
+    assert set(get_args(KvCacheType)) == set(KV_TYPES)
     assert options_of(EngineOptions)["activation_group_size"].choices == ACT_GROUP_SIZES[1:]
     assert get_args(Layout) == ("A", "B", "C")

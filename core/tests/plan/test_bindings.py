@@ -67,7 +67,7 @@ def test_every_launch_binds_what_its_kernel_declares(
     kernels = frozenset({"top_k"} | (FUSED if fused else set()))
     device = faulty(transfer=transfer, alignment=256, max_binding=64 * 1024, kernels=kernels)
     seen = checked(device)
-    engine = make_engine(style, device=device, kv_dtype="int8", max_sequences=4, prefill_chunk=16)
+    engine = make_engine(style, device=device, kv_cache_type="int8", max_sequences=4, prefill_chunk=16)
     _run(engine, tiny.PROMPT)
     all_fused = fused and transfer is not TransferMode.UNIFIED
     unseen = (
@@ -180,8 +180,8 @@ def test_joined_kernels_that_are_refused_for_a_size_give_way(faulty: Any, make_e
 
 
 def test_cache_buffers_hold_whole_blocks(make_engine: Make) -> None:
-    for index, kv_dtype in enumerate(KV_TYPES):
-        engine = make_engine(kv_dtype=kv_dtype, kv_cache_bytes=1 << 20)
+    for index, kv_cache_type in enumerate(KV_TYPES):
+        engine = make_engine(kv_cache_type=kv_cache_type, kv_cache_size=1 << 20)
         cache = engine._ready().cache
         block = 64 * 2 * kv_row_bytes(index, 16)
         assert {view.nbytes for view in (*cache.keys, *cache.values)} == {cache.blocks * block}

@@ -96,7 +96,7 @@ def test_a_model_of_2b_and_its_cache_fit(info: DeviceInfo) -> None:
     context = options.context_of(source.config)
     plan = plan_memory(source, source.config, info, context=context, sequences=options.max_sequences, chunk=chunk)
     blocks = cache_blocks(options, source.config, info, options.max_sequences, free_share(device, plan.total))
-    cache = 2 * source.config.n_layers * blocks * block_bytes(source.config, options.kv_dtype)
+    cache = 2 * source.config.n_layers * blocks * block_bytes(source.config, options.kv_cache_type)
     assert plan.total + cache <= device.free_memory()
     full = options.max_sequences * source.config.context
     positions = blocks * 64

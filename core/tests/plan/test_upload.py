@@ -28,7 +28,7 @@ Make = Callable[..., Any]
 
 
 def logits(source: Any, device: Any, tokens: list[int]) -> Any:
-    engine = Engine(source, device, EngineOptions(kv_dtype="f32", max_sequences=1))
+    engine = Engine(source, device, EngineOptions(kv_cache_type="f32", max_sequences=1))
     try:
         return engine.logits(tokens)
     finally:

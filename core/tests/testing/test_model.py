@@ -21,7 +21,7 @@ def test_a_model_that_forgets_is_rejected(judge: Callable[..., str], monkeypatch
         MEANINGS["attention"]({**a, "step": step.reshape(-1)}, p, c)
 
     monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, "attention": forgetful})
-    verdict = judge(device.NumpyDevice, "test_the_shipped_model_says_what_it_should", kv_dtype="f16")
+    verdict = judge(device.NumpyDevice, "test_the_shipped_model_says_what_it_should", kv_cache_type="f16")
     assert "after the prompt differs: expected" in verdict
 
 
@@ -89,7 +89,7 @@ def test_a_device_whose_rows_differ_beside_others_is_rejected(
         a["y"][: rows * outs] = (a["x"][: rows * width].reshape(rows, width) @ table.T).reshape(-1)
 
     monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, "matmul_dense": together})
-    verdict = judge(NumpyDevice, "test_a_row_is_the_same_beside_others", kv_dtype="f32")
+    verdict = judge(NumpyDevice, "test_a_row_is_the_same_beside_others", kv_cache_type="f32")
     assert "differs from the same row alone by up to" in verdict
 
 

@@ -36,7 +36,7 @@ enum KernelId : uint32_t {
 };
 
 enum Dtype : uint32_t { F32, F16, BF16, Q8_0, Q6_K };
-enum KvType : uint32_t { KV_F32, KV_F16, KV_INT8 };
+enum KvCacheType : uint32_t { KV_F32, KV_F16, KV_INT8 };
 
 constexpr uint32_t KV_BLOCK = 64;
 constexpr uint32_t HEAD_GROUP = 64;  // rows of a head whose best lower bound is kept

@@ -18,9 +18,9 @@ PROMPT = [23 * n % 256 for n in range(1, 90)]
 def test_logits_are_numpys(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a float cache and the tokens one by one, and in prompts that share experts and cross windows."""
     monkeypatch.setenv("BITNET_CPU_KERNEL", path)
-    with bitnet_core.load(FILE, "numpy", kv_dtype="f32") as model:
+    with bitnet_core.load(FILE, "numpy", kv_cache_type="f32") as model:
         expected = model.engine.logits(PROMPT)
-    with bitnet_core.load(FILE, "cpu", kv_dtype="f32") as model:
+    with bitnet_core.load(FILE, "cpu", kv_cache_type="f32") as model:
         assert model.device.info.extra["active_kernel"] == path
         for chunk in (1, 7, 64):
             found = model.engine.logits(PROMPT, chunk)

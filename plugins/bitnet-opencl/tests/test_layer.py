@@ -54,7 +54,7 @@ def device(session_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> Ite
 def runner_on(device: Device, shape: str, kv: str) -> Runner:
     source = SyntheticSource(shape)
     weights, pool = upload(source, device, 256), MemoryPool(device)
-    cache = KVCache(device, pool, source.config, kv_dtype=kv, blocks=4, sequences=1, context=256)
+    cache = KVCache(device, pool, source.config, kv_cache_type=kv, blocks=4, sequences=1, context=256)
     cache.set_table(0, [2, 0, 3, 1])
     return Runner(device, Launcher(device), pool, weights, cache, kv)
 

@@ -26,8 +26,8 @@ from typer.testing import CliRunner
             [],
             {
                 "activation_group_size": None,
-                "kv_dtype": "f16",
-                "kv_cache_bytes": None,
+                "kv_cache_type": "f16",
+                "kv_cache_size": None,
                 "eviction": "lru",
                 "max_sequences": 32,
             },
@@ -35,7 +35,7 @@ from typer.testing import CliRunner
         (["--activation-group-size", "128"], {"activation_group_size": 128}),
         (
             ["--kv-cache-type", "int8", "--kv-cache-size", "1G", "--context", "64"],
-            {"kv_dtype": "int8", "kv_cache_bytes": 1 << 30, "context": 64},
+            {"kv_cache_type": "int8", "kv_cache_size": 1 << 30, "context": 64},
         ),
         (["--layout", "B", "--eviction", "lfu"], {"layout": "B", "eviction": "lfu"}),
         (["--no-mmap", "--no-fallback"], {"mmap": False, "fallback": False}),

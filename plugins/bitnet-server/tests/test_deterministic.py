@@ -41,7 +41,7 @@ def text(served: Any, number: int, *, most: int = 1000) -> str:
 
 def load() -> bitnet_core.Model:
     return bitnet_core.load(
-        None, "numpy", deterministic=True, max_sequences=6, kv_cache_bytes=3 << 20, stream_interval=0.02
+        None, "numpy", deterministic=True, max_sequences=6, kv_cache_size=3 << 20, stream_interval=0.02
     )
 
 

@@ -76,7 +76,7 @@ def test_a_file_gives_each_model_options_of_its_own(tmp_path: Path) -> None:
         device = "cuda:1"
         pinned = true
         context = 4096
-        kv_cache_bytes = "2G"
+        kv_cache_size = "2G"
         layout = "B"
         """
     )
@@ -89,7 +89,7 @@ def test_a_file_gives_each_model_options_of_its_own(tmp_path: Path) -> None:
     )
     assert (big.model, big.names, big.device) == (str(tmp_path / "small.gguf"), ("org/big", "gpt-4o"), "cuda:1")
     assert (big.pinned, big.nbytes, big.loading.layout) == (True, 3, "B")
-    assert (big.engine.context, big.engine.kv_cache_bytes) == (4096, 2 << 30)
+    assert (big.engine.context, big.engine.kv_cache_size) == (4096, 2 << 30)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_file_gives_each_model_options_of_its_own(tmp_path: Path) -> None:
         ("[a]\ncontxt = 1", "no option 'contxt'; there are activation_group_size, alias, context"),
         ("[a]\ncontext = 'x'", r"\[a\]: context must be a whole number"),
         ("[a]\npinned = 1", "pinned must be True or False"),
-        ("[a]\nkv_cache_bytes = 'x'", "not a valid size"),
+        ("[a]\nkv_cache_size = 'x'", "not a valid size"),
         ("", "there are no models"),
     ],
 )

@@ -203,7 +203,7 @@ def model(
     expected: npt.NDArray[np.int32] | None = None
     for label, change in changes.items():
         with changed(change):
-            cache = KVCache(device, pool, source.config, kv_dtype="f16", blocks=64, sequences=8, context=4096)
+            cache = KVCache(device, pool, source.config, kv_cache_type="f16", blocks=64, sequences=8, context=4096)
             cache.set_table(0, list(range(64)))
             runner = Runner(device, Launcher(device), pool, weights, cache, "f16")
             runner.forward(prompt, [], context)

@@ -130,7 +130,7 @@ class OpenModel:
     def load_state(self, path: str | PathLike[str]) -> int:
         """Load a file of `save_state`, of this or another device, into free blocks of the cache; returns the number of
         blocks. Prompts with these prefixes are not computed again. Raises ModelError if the file is damaged or belongs
-        to another model or kv_dtype."""
+        to another model or kv_cache_type."""
         return load_state(self.engine, check("path", path, Path))
 
     def profile(self) -> list[StepProfile]:

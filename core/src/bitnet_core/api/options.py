@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from bitnet_core.options.embedding import EmbeddingType
-from bitnet_core.options.engine import AutoOnOff, Eviction, KvType, MemoryPoolConfig, Offload, Speculate
+from bitnet_core.options.engine import AutoOnOff, Eviction, KvCacheType, MemoryPoolConfig, Offload, Speculate
 from bitnet_core.options.loading import Layout
 from bitnet_core.progress import Progress
 
@@ -27,10 +27,10 @@ class LoadSettings(TypedDict, total=False):
     fallback: bool
     draft_model: str | None
     draft_device: str | None
-    kv_dtype: KvType
+    kv_cache_type: KvCacheType
     activation_group_size: Literal[32, 128] | None
     context: int | None
-    kv_cache_bytes: int | None
+    kv_cache_size: int | None
     max_sequences: int
     eviction: Eviction
     prefill_chunk: int

@@ -84,7 +84,7 @@ def _read(placed: tuple[Device, View]) -> bytes:
 
 def _views(engine: Engine, block: int) -> Iterator[tuple[Device, View]]:
     """Yield the views of one block with their devices: keys of every layer, then values."""
-    size = block_bytes(engine.config, engine.options.kv_dtype)
+    size = block_bytes(engine.config, engine.options.kv_cache_type)
     caches = _caches(engine)
     for cache in caches:
         yield from ((cache.device, buffer.part(block * size, size)) for buffer in cache.keys)
@@ -105,7 +105,7 @@ def _caches(engine: Engine) -> tuple[KVCache, ...]:
 
 
 def _size(engine: Engine) -> int:
-    return 2 * engine.config.cached_layers * block_bytes(engine.config, engine.options.kv_dtype)
+    return 2 * engine.config.cached_layers * block_bytes(engine.config, engine.options.kv_cache_type)
 
 
 def _body_size(engine: Engine, blocks: int, states: int) -> int:
@@ -115,7 +115,7 @@ def _body_size(engine: Engine, blocks: int, states: int) -> int:
 
 def _identity(engine: Engine) -> dict[str, Any]:
     """Return the header fields that must match: the model's hash and the layout of its cache."""
-    made = {"kv": engine.options.kv_dtype, "activation_group_size": engine.config.activation_group_size}
+    made = {"kv": engine.options.kv_cache_type, "activation_group_size": engine.config.activation_group_size}
     identity = {"model": engine.source.sha256(), **made, "tokens": KV_BLOCK, "size": _size(engine)}
     return identity | ({"state_size": engine.config.state_bytes} if engine.config.delta else {})
 

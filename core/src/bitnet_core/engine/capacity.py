@@ -83,13 +83,13 @@ def concurrency(
     context = options.context_of(config)
     sizes = {"context": context, "sequences": sequences, "chunk": chunk, "verify_rows": rows}
     taken = plan_memory(source, config, device.info, **sizes).total
-    budget = free_share(device, taken) if options.kv_cache_bytes is None else options.kv_cache_bytes
+    budget = free_share(device, taken) if options.kv_cache_size is None else options.kv_cache_size
     largest = 4 * max(config.delta.state_sizes)
     if any(limit < largest for limit in _limits(device.info)):
         raise UsageError(
             f"a delta net's state of one request takes {largest:,} bytes, more than {device.info.request} can bind"
         )
-    state_bytes = config.state_bytes if options.kv_cache_bytes is None else whole.state_bytes
+    state_bytes = config.state_bytes if options.kv_cache_size is None else whole.state_bytes
     fit = min([budget // 2 // state_bytes, *(limit // largest for limit in _limits(device.info))])
     requests = min(sequences, max(fit // (4 if rows else 3), 1))
     if requests < sequences:
@@ -123,13 +123,13 @@ def cache_blocks(
 ) -> int:
     """Return the number of cache blocks beside the states of delta nets.
 
-    They fit in kv_cache_bytes, without it in `share` bytes, and in the device's largest buffer, and are no more than
-    `sequences` full sequences need. Raises UsageError if kv_cache_bytes holds no block.
+    They fit in kv_cache_size, without it in `share` bytes, and in the device's largest buffer, and are no more than
+    `sequences` full sequences need. Raises UsageError if kv_cache_size holds no block.
     """
-    size = block_bytes(config, options.kv_dtype)
-    states = cache_bytes(config, options.kv_dtype, 0, sequences + more_states)
-    need = cache_bytes(config, options.kv_dtype, 1, 0)
-    budget = max(share, _MIN_BLOCKS * need + states) if options.kv_cache_bytes is None else options.kv_cache_bytes
+    size = block_bytes(config, options.kv_cache_type)
+    states = cache_bytes(config, options.kv_cache_type, 0, sequences + more_states)
+    need = cache_bytes(config, options.kv_cache_type, 1, 0)
+    budget = max(share, _MIN_BLOCKS * need + states) if options.kv_cache_size is None else options.kv_cache_size
     most = sequences * ceil_div(options.context_of(config), KV_BLOCK)
     blocks = min(
         max(0, budget - states) // need if need else most,  # a device may have delta nets only
@@ -138,18 +138,18 @@ def cache_blocks(
     )
     if not blocks:
         kept = f", and the states of {sequences} requests {states:,}" if states else ""
-        raise UsageError(f"a kv_cache_bytes of {budget:,} bytes is too small: one block takes {need:,}{kept}")
+        raise UsageError(f"a kv_cache_size of {budget:,} bytes is too small: one block takes {need:,}{kept}")
     return blocks
 
 
 def memory_wanted(options: EngineOptions, source: ModelSource, device: DescribedDevice) -> DeviceMemoryPlan:
-    """Return the memory of an engine on a device. Its cache has kv_cache_bytes, without it a sequence of the longest
+    """Return the memory of an engine on a device. Its cache has kv_cache_size, without it a sequence of the longest
     context."""
     config = options.config_of(source.config)
     chunk = widest_chunk(config, device.info, options.prefill_chunk, options.max_sequences)
     room = concurrency(options, source, device, options.max_sequences, chunk)
     blocks = ceil_div(options.context_of(config), KV_BLOCK)
-    longest = cache_bytes(config, options.kv_dtype, blocks, room.requests + room.more_states)
+    longest = cache_bytes(config, options.kv_cache_type, blocks, room.requests + room.more_states)
     return plan_memory(
         source,
         config,
@@ -158,7 +158,7 @@ def memory_wanted(options: EngineOptions, source: ModelSource, device: Described
         sequences=room.requests,
         chunk=chunk,
         verify_rows=verify_rows(options, config, device.info, room.requests, chunk),
-        kv_cache=options.kv_cache_bytes or longest,
+        kv_cache=options.kv_cache_size or longest,
     )
 
 

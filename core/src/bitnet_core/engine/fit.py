@@ -74,7 +74,7 @@ def predict(source: ModelSource, device: Device, options: EngineOptions) -> Fit:
     fewest = min(blocks, FEWEST_BLOCKS, ceil_div(context, KV_BLOCK))
     few_rows = min(chunk, 32)
     last = config.part(config.n_layers - 1, 1)
-    kind = options.kv_dtype
+    kind = options.kv_cache_type
     return Fit(
         planned(
             config, chunk, room.requests, cache_bytes(config, kind, blocks, room.requests + room.more_states), int8

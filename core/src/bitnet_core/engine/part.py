@@ -99,7 +99,7 @@ class Part:
             self.device,
             self.pool,
             self.config,
-            kv_dtype=self._options.kv_dtype,
+            kv_cache_type=self._options.kv_cache_type,
             blocks=blocks,
             sequences=sequences,
             checkpoints=checkpoints,
@@ -111,12 +111,12 @@ class Part:
     def earlier_layers(self, cache: KVCache, rows: int) -> EarlierLayers:
         """Return the runner of these layers, if they are not the last ones, for decode steps of up to `rows` rows."""
         kind = plan_class(self.config)
-        plan = kind(self.weights, self.launcher, self._options.kv_dtype, fused=not self._options.deterministic)
+        plan = kind(self.weights, self.launcher, self._options.kv_cache_type, fused=not self._options.deterministic)
         return EarlierLayers(self.device, self.launcher, self.pool, self.weights, cache, plan, rows, self.lock)
 
     def cache_bytes(self, blocks: int, states: int) -> int:
         """Return the bytes of keys and values and of the states of delta nets."""
-        return cache_bytes(self.config, self._options.kv_dtype, blocks, states)
+        return cache_bytes(self.config, self._options.kv_cache_type, blocks, states)
 
     def memory(self) -> dict[str, int]:
         """Return the bytes on the device by use, without the cache."""

@@ -75,7 +75,7 @@ def needed_bytes(source: ModelSource, options: EngineOptions, device: Device, pa
     """Return the bytes of the layers of one of several devices, with room for a request of _ROOM_TOKENS tokens."""
     context = options.context_of(part)
     blocks = ceil_div(min(context, _ROOM_TOKENS), KV_BLOCK)
-    cache = cache_bytes(part, options.kv_dtype, blocks, 1)
+    cache = cache_bytes(part, options.kv_cache_type, blocks, 1)
     sizes = {"context": context, "sequences": options.max_sequences, "chunk": _ROOM_ROWS}
     groups = min(devices, options.max_sequences)
     return plan_memory(source, part, device.info, **sizes, groups=groups, kv_cache=cache).total

@@ -139,7 +139,7 @@ class Worker:
     def _blocks(self, part: Part) -> int:
         """Return the cache blocks for which the device of a part has memory."""
         # a given size is that of the whole cache
-        config = part.config if self.options.kv_cache_bytes is None else self.config
+        config = part.config if self.options.kv_cache_size is None else self.config
         share = free_share(part.device, self.plan(part, cache=False).total)
         more = self.checkpoints + self.spares
         return cache_blocks(self.options, config, part.device.info, self.sequences, share, more)
@@ -202,7 +202,7 @@ class Worker:
                 last.pool,
                 last.weights,
                 caches[-1],
-                self.options.kv_dtype,
+                self.options.kv_cache_type,
                 fused=not self.options.deterministic,
                 earlier=earlier,
                 verify_rows=self.verify_rows,

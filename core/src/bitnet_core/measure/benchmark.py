@@ -125,7 +125,7 @@ def measure(
         kv_memory=sum(plan.kv_cache for plan in plans),
         scratch_memory=sum(plan.scratch for plan in plans),
         bytes_per_token=bytes_per_token(
-            model.config, engine.weights.head_bytes, engine.options.kv_dtype, middle, sequences
+            model.config, engine.weights.head_bytes, engine.options.kv_cache_type, middle, sequences
         ),
         read_bandwidth=read_bandwidth(model.device, progress),
         layers=engine.layers_by_device,
@@ -196,11 +196,11 @@ def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> Run:
     return Run(time.perf_counter() - started, prefill, decode, decoded)
 
 
-def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int, sequences: int = 1) -> int:
+def bytes_per_token(config: ModelConfig, head_bytes: int, kv_cache_type: str, position: int, sequences: int = 1) -> int:
     """Return the bytes that decoding one token at `position` reads: keys and values of all positions before it, states
     of delta nets, and 1 / sequences of every ternary matrix and the head; of experts, as many as these sequences use at
     most."""
     share = min(1.0, config.experts.used * sequences / config.experts.count) if config.experts else 1.0
     layers = layer_bytes(config, share)
-    kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
+    kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_cache_type), config.head_dim) * position
     return config.attention_layers * kv + config.state_bytes + (layers + head_bytes) // sequences

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 AutoOnOff = Literal["auto", "on", "off"]
 Eviction = Literal["lru", "fifo", "lfu"]
-KvType = Literal["f16", "f32", "int8"]
+KvCacheType = Literal["f16", "f32", "int8"]
 Speculate = Literal["off", "auto", "lookup", "mtp", "draft"]
 Offload = int | Literal["auto", "none"]
 
@@ -58,7 +58,7 @@ class MemoryPoolConfig:
 class EngineOptions:
     """The options of an engine. Raises UsageError for a value of a wrong type or out of range."""
 
-    kv_dtype: KvType = option("f16", flags=("--kv-cache-type",), group=CACHE, help="Storage of the KV cache.")
+    kv_cache_type: KvCacheType = option("f16", group=CACHE, help="Storage of the KV cache.")
     activation_group_size: Literal[32, 128] | None = option(
         None,
         group=MODEL,
@@ -72,10 +72,9 @@ class EngineOptions:
         group=CACHE,
         help="Longest sequence, in tokens. Default: the model's, up to 131,072.",
     )
-    kv_cache_bytes: int | None = option(
+    kv_cache_size: int | None = option(
         None,
         at_least=1,
-        flags=("--kv-cache-size",),
         metavar="SIZE",
         parse=nbytes,
         group=CACHE,

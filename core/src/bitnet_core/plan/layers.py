@@ -20,12 +20,14 @@ from bitnet_core.plan.scratch import CacheViews, Scratch
 
 
 class Plan(HeadLayers):
-    """A builder of the launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES). fused: as in
-    LinearLayers."""
+    """A builder of the launches of one model on one device.
 
-    def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str, *, fused: bool = True) -> None:
+    kv_cache_type: type of the cache's rows (KV_TYPES). fused: as in LinearLayers.
+    """
+
+    def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_cache_type: str, *, fused: bool = True) -> None:
         super().__init__(weights, launcher, fused=fused)
-        self.kv = KV_TYPES.index(kv_dtype)
+        self.kv = KV_TYPES.index(kv_cache_type)
         self.activation = RELU2 if self.config.activation == "relu2" else SILU
 
     def body(

@@ -24,7 +24,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.sampling.logits import LogitsRequest
 from bitnet_core.formats.open import open_model
-from bitnet_core.options.engine import EngineOptions, KvType
+from bitnet_core.options.engine import EngineOptions, KvCacheType
 from bitnet_core.testing import texts
 from bitnet_core.testing.drawn import DrawnSource
 from bitnet_core.tokenizer import load_tokenizer
@@ -57,12 +57,12 @@ def golden_stories() -> list[Story]:
     ]
 
 
-def shipped(device: Device, kv_dtype: KvType) -> Model:
+def shipped(device: Device, kv_cache_type: KvCacheType) -> Model:
     """Load the shipped model; closing it closes the device."""
     source = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     info = device.info
     summary = BackendStartupSummary(DeviceRequest(info.backend, info.index), (info.backend,), info)
-    return Model(source, load_tokenizer(source.tokenizer), device, summary, EngineOptions(kv_dtype))
+    return Model(source, load_tokenizer(source.tokenizer), device, summary, EngineOptions(kv_cache_type))
 
 
 FEW_TOKENS = 24
@@ -83,13 +83,13 @@ of sums moved int8 codes. The logits have a standard deviation of 0.9."""
 class ModelRules:
     """Rules that run all kernels together, through prompts, recordings and the paged cache."""
 
-    @pytest.mark.parametrize("kv_dtype", ["f16", "f32"])
-    def test_the_shipped_model_says_what_it_should(self, bench: Bench, kv_dtype: KvType) -> None:
+    @pytest.mark.parametrize("kv_cache_type", ["f16", "f32"])
+    def test_the_shipped_model_says_what_it_should(self, bench: Bench, kv_cache_type: KvCacheType) -> None:
         """Greedy tokens after several prompts in one batch must equal those of transformers."""
         _needs_every_kernel(bench)
-        with shipped(bench.backend.open(bench.index), kv_dtype) as model:
+        with shipped(bench.backend.open(bench.index), kv_cache_type) as model:
             software = bench.device.info.type is DeviceType.SOFTWARE
-            stories = golden_stories()[: FEW_STORIES[kv_dtype] if software else None]
+            stories = golden_stories()[: FEW_STORIES[kv_cache_type] if software else None]
             most = FEW_TOKENS if software else None
             streams = [model.generate(one.prompt_ids, max_tokens=len(one.ids[:most]), stream=True) for one in stories]
             for one, stream in zip(stories, streams, strict=True):
@@ -134,8 +134,8 @@ class ModelRules:
             pytest.skip(f"the device does not offer {', '.join(sorted(lacking))}")
         self._check_drawn(bench, "maple-tiny")
 
-    @pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
-    def test_a_row_is_the_same_beside_others(self, bench: Bench, kv_dtype: KvType) -> None:
+    @pytest.mark.parametrize("kv_cache_type", ["f16", "f32", "int8"])
+    def test_a_row_is_the_same_beside_others(self, bench: Bench, kv_cache_type: KvCacheType) -> None:
         """With the option `deterministic`, the logits of a token must have the same bits alone, in a prompt, and in
         prompts cut into steps at other places, after few and after many positions.
 
@@ -144,9 +144,9 @@ class ModelRules:
         """
         _needs_every_kernel(bench)
         stories = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
-        mixture = kv_dtype == "f16" and EXPERT_KERNELS | {"window_attention"} <= bench.device.info.kernels
+        mixture = kv_cache_type == "f16" and EXPERT_KERNELS | {"window_attention"} <= bench.device.info.kernels
         for source in (stories, DrawnSource(), *([DrawnSource(shape="maple-tiny")] if mixture else [])):
-            options = EngineOptions(kv_dtype, max_sequences=LIKE_ROWS, deterministic=True)
+            options = EngineOptions(kv_cache_type, max_sequences=LIKE_ROWS, deterministic=True)
             engine = Engine(source, bench.backend.open(bench.index), options)
             try:
                 if engine.scheduler.chunk < 2:

@@ -61,7 +61,7 @@ def check(device: Device, *, requests: int, tokens: int) -> None:
     source = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     options = EngineOptions(
         max_sequences=TOGETHER,
-        kv_cache_bytes=cache_bytes(source.config, "f16", BLOCKS, 0),
+        kv_cache_size=cache_bytes(source.config, "f16", BLOCKS, 0),
         stream_interval=1e-3,
         deterministic=True,
     )

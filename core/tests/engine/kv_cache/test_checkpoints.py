@@ -72,7 +72,7 @@ def test_a_turn_may_lack_the_answer_and_the_words_that_began_it(engine: Engine, 
 
 
 def test_a_single_checkpoint_is_that_of_the_prompt() -> None:
-    engine = make(max_sequences=1, kv_cache_bytes=4 * open_model(FILE).config.state_bytes)
+    engine = make(max_sequences=1, kv_cache_size=4 * open_model(FILE).config.state_bytes)
     assert engine.state_checkpoints.capacity == 1
     answer = said(engine, FIRST, 14).generated
     assert said(engine, [*FIRST, *answer, *QUESTION], 2).cached_tokens == 128
@@ -134,7 +134,7 @@ def test_states_go_to_a_file_and_come_back(engine: Engine, fresh: Engine, tmp_pa
     assert path.read_bytes().startswith(MAGIC)
     with pytest.raises(ModelError, match="truncated"):
         load_state(fresh, path)
-    narrow = make(max_sequences=1, kv_cache_bytes=7 * fresh.config.state_bytes)
+    narrow = make(max_sequences=1, kv_cache_size=7 * fresh.config.state_bytes)
     assert narrow.state_checkpoints.capacity == 2
     said(narrow, QUESTION * 2)
     before = narrow.state_checkpoints.cached

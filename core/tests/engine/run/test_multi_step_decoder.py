@@ -106,7 +106,7 @@ def test_a_text_that_goes_on_where_another_ended_has_blocks_of_its_own(
 def test_nothing_is_queued_beyond_the_cache(async_device: Callable[[], Any], make_engine: Make, run_all: Run) -> None:
     device = async_device()
     engine = make_engine(
-        "silu", device=device, stream_interval=1000, kv_cache_bytes=2 * 2 * 2 * 64 * 2 * 32
+        "silu", device=device, stream_interval=1000, kv_cache_size=2 * 2 * 2 * 64 * 2 * 32
     )  # two blocks
     text = engine.add_request([*range(1, 60), *range(40)], max_tokens=100)
     run_all(engine)

@@ -108,7 +108,7 @@ def test_a_text_that_has_ended_does_not_write_into_blocks_that_were_its_own(
     assert engine.scheduler.multi_step.queued(engine.worker.runner()) > 0
     while engine.block_pool.allocate() != block:
         pass
-    size = block_bytes(engine.config, engine.options.kv_dtype)
+    size = block_bytes(engine.config, engine.options.kv_cache_type)
     view = engine.cache().keys[0].part(block * size, size)
     given = memoryview(bytearray(b"\x3c" * view.nbytes))
     engine.device.upload(view, given)
@@ -176,9 +176,7 @@ def test_any_course_gives_every_text_its_tokens(
 ) -> None:
     """Texts come, end by length or by a token, are cancelled, draw their tokens, share prefixes, and step back."""
     chance = random.Random(seed)
-    engine = make_engine(
-        "silu", device=async_device(), stream_interval=1000, max_sequences=6, kv_cache_bytes=12 * BLOCK
-    )
+    engine = make_engine("silu", device=async_device(), stream_interval=1000, max_sequences=6, kv_cache_size=12 * BLOCK)
     prefix = [chance.randrange(1, 60) for _ in range(70)]
     texts: list[tuple[Any, list[int], int | None]] = []
     for _ in range(60):

@@ -45,7 +45,7 @@ def test_the_layer_is_that_of_the_float_model(
     source: ModelSource, reference: dict[str, Any], float64_model: Any
 ) -> None:
     """In two steps, from the float model's hidden rows; an f32 cache, so that nothing is rounded."""
-    engine = make(source, speculate="mtp", kv_dtype="f32")
+    engine = make(source, speculate="mtp", kv_cache_type="f32")
     tokens = reference["tokens_a"].tolist()
     exact = float64_model(source)
     hidden = exact.hidden(np.asarray(tokens)).astype(np.float32)
@@ -121,7 +121,7 @@ def test_drafts_follow_bursts_too(source: ModelSource) -> None:
 
 
 def test_buffers_are_planned(source: ModelSource) -> None:
-    engine = make(source, speculate="mtp", kv_cache_bytes=3 << 20)
+    engine = make(source, speculate="mtp", kv_cache_size=3 << 20)
     said(engine, [list(range(200))], [SamplingParams()], 3)
     plan = engine.memory_plan()
     used = engine.memory()["pool_in_use_bytes"]

@@ -134,7 +134,7 @@ def test_a_small_budget_has_a_copy_for_the_time_of_a_step() -> None:
     size = source.config.state_bytes
     device = NumpyDevice()
     for states, room in ((16, (2, 4, 2)), (8, (1, 2, 1)), (4, (1, 0, 1)), (2, (1, 0, 0))):
-        options = EngineOptions(deterministic=True, kv_cache_bytes=states * size)
+        options = EngineOptions(deterministic=True, kv_cache_size=states * size)
         assert concurrency(options, source, device, 4, 64) == room
     source.close()
 
@@ -150,7 +150,7 @@ def test_a_step_copies_no_more_states_than_there_are_spares() -> None:
 
 def test_without_room_for_a_copy_there_is_no_speculation() -> None:
     source = open_model(FILE)
-    options = EngineOptions(deterministic=True, kv_cache_bytes=3 * source.config.state_bytes)
+    options = EngineOptions(deterministic=True, kv_cache_size=3 * source.config.state_bytes)
     with pytest.raises(UsageError, match=r"lookup\) is asked for, but the cache has no room for a copy"):
         Engine(source, NumpyDevice(), replace(options, speculate="lookup"))
     engine = Engine(source, NumpyDevice(), options)

@@ -178,7 +178,7 @@ def test_different_prompts_do_not_wait_for_each_other(make_engine: Make, tiny: A
 
 
 def test_what_was_reused_does_not_change_when_a_text_steps_back(make_engine: Make, run_all: Run, tiny: Any) -> None:
-    engine = make_engine("silu", kv_cache_bytes=4 * 2 * 2 * 64 * 2 * 32)
+    engine = make_engine("silu", kv_cache_size=4 * 2 * 2 * 64 * 2 * 32)
     sequences = [engine.add_request(tiny.PROMPT[start : start + 50], max_tokens=60) for start in (0, 30, 60)]
     run_all(engine)
     figures = engine.figures()
@@ -304,10 +304,10 @@ def test_top_p_0_takes_the_likeliest() -> None:
 
 def test_sequences_and_cache_are_options_of_load() -> None:
     with bitnet_core.load(
-        None, "numpy", max_sequences=3, kv_cache_bytes=4 << 20, eviction="lfu", stream_interval=0.5
+        None, "numpy", max_sequences=3, kv_cache_size=4 << 20, eviction="lfu", stream_interval=0.5
     ) as model:
         options = model.engine.options
-        assert (options.max_sequences, options.kv_cache_bytes, options.eviction, options.stream_interval) == (
+        assert (options.max_sequences, options.kv_cache_size, options.eviction, options.stream_interval) == (
             3,
             4 << 20,
             "lfu",

@@ -36,7 +36,7 @@ def alone(make_engine: Make, run_all: Run) -> Callable[..., list[int]]:
 
 
 def test_greedy_bursts_take_the_largest_logits(make_engine: Make, run_all: Run, tiny: Any) -> None:
-    engine = make_engine("silu", kv_dtype="f32")
+    engine = make_engine("silu", kv_cache_type="f32")
     request = engine.add_request(tiny.PROMPT[:5], max_tokens=60)
     run_all(engine)
     logits = engine.logits(request.tokens[:-1])
@@ -90,7 +90,7 @@ def test_a_full_cache_makes_the_last_sequence_wait(
 ) -> None:
     prompts = [tiny.PROMPT[start : start + 50] for start in (0, 30, 60)]
     expected = [alone(tokens, sampling, 60) for tokens in prompts]
-    engine = make_engine("silu", kv_cache_bytes=4 * 2 * 2 * 64 * 2 * 32)  # four blocks of 64 rows, 2 heads, 32 bytes
+    engine = make_engine("silu", kv_cache_size=4 * 2 * 2 * 64 * 2 * 32)  # four blocks of 64 rows, 2 heads, 32 bytes
     sequences = [engine.add_request(tokens, sampling, max_tokens=60) for tokens in prompts]
     run_all(engine)
     assert engine.max_model_len == 256
@@ -204,16 +204,16 @@ def test_limits_of_wrong_types_are_refused_before_neighbours_see_them(make_engin
 @pytest.mark.parametrize(
     "options",
     [
-        {"kv_dtype": "f8"},
+        {"kv_cache_type": "f8"},
         {"context": 1},
         {"context": 257},
-        {"kv_cache_bytes": 100},
+        {"kv_cache_size": 100},
         {"eviction": "mru"},
         {"max_sequences": 0},
         {"max_sequences": 1.5},
         {"max_sequences": 10**30},
         {"context": "9"},
-        {"kv_cache_bytes": float("nan")},
+        {"kv_cache_size": float("nan")},
         {"stream_interval": float("nan")},
         {"stream_interval": float("inf")},
     ],
@@ -223,10 +223,10 @@ def test_options_that_cannot_be(make_engine: Make, options: dict[str, Any]) -> N
         make_engine(**options)
 
 
-@pytest.mark.parametrize("kv_dtype", ["f16", "int8"])
-def test_smaller_caches_stay_close_to_f32(make_engine: Make, tiny: Any, kv_dtype: str) -> None:
-    exact = make_engine("silu", kv_dtype="f32").logits(tiny.PROMPT)
-    close = make_engine("silu", kv_dtype=kv_dtype).logits(tiny.PROMPT)
+@pytest.mark.parametrize("kv_cache_type", ["f16", "int8"])
+def test_smaller_caches_stay_close_to_f32(make_engine: Make, tiny: Any, kv_cache_type: str) -> None:
+    exact = make_engine("silu", kv_cache_type="f32").logits(tiny.PROMPT)
+    close = make_engine("silu", kv_cache_type=kv_cache_type).logits(tiny.PROMPT)
     cosine = (exact * close).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(close, axis=1)
     assert cosine.min() > 0.97
     assert (exact.argmax(1) == close.argmax(1)).mean() > 0.9

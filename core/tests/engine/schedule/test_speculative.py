@@ -120,10 +120,10 @@ def test_every_sampler_chooses_the_same_tokens(name: str, both: Any) -> None:
         assert figures["generated_tokens"] == len(some) * TOKENS
 
 
-@pytest.mark.parametrize("kv_dtype", ["f32", "int8"])
-def test_different_requests_share_the_steps(kv_dtype: str, both: Any) -> None:
+@pytest.mark.parametrize("kv_cache_type", ["f32", "int8"])
+def test_different_requests_share_the_steps(kv_cache_type: str, both: Any) -> None:
     asked = [([n, *PROMPTS[n % 4]], sampling, {"max_tokens": 9 + n}) for n, sampling in enumerate(SAMPLINGS.values())]
-    _, _, engine = both(asked, 2, kv_dtype=kv_dtype, max_sequences=6)
+    _, _, engine = both(asked, 2, kv_cache_type=kv_cache_type, max_sequences=6)
     assert engine.figures()["accepted_tokens"] > 40
 
 
@@ -178,7 +178,7 @@ def test_prefixes_and_preemption_change_nothing(both: Any) -> None:
     """Requests that share a prompt, in a cache that is too small for all of them."""
     prompt = list(range(64))
     asked = [([*prompt, n], SAMPLINGS["hot"], {"max_tokens": 70}) for n in range(3)]
-    _, _, engine = both(asked, 2, max_sequences=3, kv_cache_bytes=2 * 2 * 64 * 2 * 16 * 2 * 5)
+    _, _, engine = both(asked, 2, max_sequences=3, kv_cache_size=2 * 2 * 64 * 2 * 16 * 2 * 5)
     figures = engine.figures()
     assert figures["preemptions"]
     assert figures["prefix_hits"]

@@ -76,7 +76,7 @@ def test_texts_are_those_without_it(seed: int, draft: Any, compare: Any) -> None
     assert (figures["accepted_tokens"] > 0.4 * figures["draft_tokens"]) == (seed == 2)
 
 
-@pytest.mark.parametrize("options", [{"max_sequences": 1}, {"kv_cache_bytes": 2 * 2 * 64 * 2 * 16 * 2 * 2}])
+@pytest.mark.parametrize("options", [{"max_sequences": 1}, {"kv_cache_size": 2 * 2 * 64 * 2 * 16 * 2 * 2}])
 def test_a_draft_model_without_room_drafts_for_some(options: dict[str, int], draft: Any, compare: Any) -> None:
     """One request slot, or a cache of two blocks, for three texts."""
     drafter = draft(2, **options)

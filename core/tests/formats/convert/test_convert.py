@@ -52,7 +52,7 @@ def weights(source: ModelSource) -> dict[str, np.ndarray]:
 
 
 def logits(path: Path, layout: Layout | None = None) -> np.ndarray:
-    with load(path, device="numpy", kv_dtype="f32", layout=layout) as model:
+    with load(path, device="numpy", kv_cache_type="f32", layout=layout) as model:
         return np.asarray(model.logits(TOKENS))
 
 

@@ -85,7 +85,7 @@ def random_llama(make_folder: Callable[..., Path]) -> Path:
 def test_transformers_agrees(
     source: Any, make_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with load(source(make_folder), device="numpy", kv_dtype="f32") as ours:
+    with load(source(make_folder), device="numpy", kv_cache_type="f32") as ours:
         folder = tmp_path / "converted"
         convert(ours.source, folder, "safetensors", verify=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

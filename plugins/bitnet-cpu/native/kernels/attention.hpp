@@ -79,7 +79,7 @@ struct Attention {
 };
 
 // scores[h * 64 + j] = q[h] . k[j] * scales[j] for H queries and the first `seen` keys of a block, `stride` bytes apart.
-template <KvType KV, uint32_t H>
+template <KvCacheType KV, uint32_t H>
 static inline void score_rows(const float* q, uint32_t dim, const uint8_t* rows, uint32_t stride, uint32_t seen,
                               const float* scales, float* scores) {
   for (uint32_t j = 0; j < seen; ++j, rows += stride) {
@@ -105,7 +105,7 @@ static inline void key_scales(const Attention& a, const uint8_t* rows, uint32_t 
 }
 
 // acc[h * padded + i] = acc * factor[h] + sum_j weights[h * 64 + j] v[j, i]
-template <KvType KV, uint32_t H>
+template <KvCacheType KV, uint32_t H>
 static inline void mix_rows(const Attention& a, const float* weights, const float* factor, const uint8_t* rows, uint32_t seen,
                             float* acc) {
   const uint32_t dim = a.p.head_dim, stride = a.p.row_bytes;
@@ -135,7 +135,7 @@ static inline void mix_rows(const Attention& a, const float* weights, const floa
 }
 
 // One row, heads h0..h0 + H of one key/value head, straight from the cache.
-template <KvType KV, uint32_t H>
+template <KvCacheType KV, uint32_t H>
 static inline void one_row(const Attention& a, uint32_t t, uint32_t h0, uint32_t kv_head, float* scratch) {
   float *scores = scratch, *acc = scratch + HEADS_AT_ONCE * KV_BLOCK;
   Softmax state[H];
@@ -166,7 +166,7 @@ static inline void one_row(const Attention& a, uint32_t t, uint32_t h0, uint32_t
 }
 
 // As many whole groups of H heads as there are; returns the first head left.
-template <KvType KV, uint32_t H>
+template <KvCacheType KV, uint32_t H>
 static inline uint32_t one_row_heads(const Attention& a, uint32_t t, uint32_t h0, uint32_t h1, uint32_t kv_head,
                                      float* scratch) {
   for (; h0 + H <= h1; h0 += H) one_row<KV, H>(a, t, h0, kv_head, scratch);
@@ -174,7 +174,7 @@ static inline uint32_t one_row_heads(const Attention& a, uint32_t t, uint32_t h0
 }
 
 // f32[64, padded] of the first `count` rows of a block, without the scales of int8 rows; the rest, and the padding, 0.
-template <KvType KV>
+template <KvCacheType KV>
 static inline void decode_block(const Attention& a, const uint8_t* rows, uint32_t count, float* out) {
   const uint32_t dim = a.p.head_dim;
   for (uint32_t j = 0; j < KV_BLOCK; ++j, rows += a.p.row_bytes, out += a.padded) {
@@ -201,7 +201,7 @@ static inline uint32_t score_queries(const Attention& a, const float* q, uint32_
 }
 
 // Rows t0..t1 of one sequence, heads h0..h1 of one key/value head; query m = (t - t0) * heads + h - h0.
-template <KvType KV>
+template <KvCacheType KV>
 static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1, uint32_t kv_head,
                                float* scratch) {
   const uint32_t heads = h1 - h0, queries = (t1 - t0) * heads, dim = a.p.head_dim, padded = a.padded;
@@ -267,7 +267,7 @@ static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uin
   }
 }
 
-template <KvType KV>
+template <KvCacheType KV>
 static inline void attend(const Attention& a, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1, float* scratch) {
   while (h0 < h1) {
     const uint32_t kv_head = h0 / a.group, last = smaller(h1, (kv_head + 1) * a.group);

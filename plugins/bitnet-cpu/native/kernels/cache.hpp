@@ -58,14 +58,14 @@ static inline void encode_row(uint32_t kv, const float* x, uint32_t n, uint8_t* 
 }
 
 // LANES elements from column i, without the scale of int8 rows.
-template <KvType KV>
+template <KvCacheType KV>
 static inline Vec load_kv(const uint8_t* row, uint32_t i) {
   if constexpr (KV == KV_F32) return load(reinterpret_cast<const float*>(row) + i);
   if constexpr (KV == KV_F16) return load_f16(row + 2 * i);
   if constexpr (KV == KV_INT8) return load_i8(reinterpret_cast<const int8_t*>(row + 4) + i);
 }
 
-template <KvType KV>
+template <KvCacheType KV>
 static inline float load_kv_one(const uint8_t* row, uint32_t i) {
   if constexpr (KV == KV_F32) return load_f32(row + 4 * i);
   if constexpr (KV == KV_F16) return half_to_float(load_u16(row + 2 * i));

@@ -12,14 +12,14 @@ from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.plan.pool import MemoryPool, pooled
 
 
-def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
+def block_bytes(config: ModelConfig, kv_cache_type: str) -> int:
     """Return the bytes of one block in one layer's key (or value) buffer."""
-    return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim)
+    return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_cache_type), config.head_dim)
 
 
-def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, states: int) -> int:
+def cache_bytes(config: ModelConfig, kv_cache_type: str, blocks: int, states: int) -> int:
     """Return the bytes of a cache without its block tables. states: number of delta net states."""
-    keys_values = 2 * config.cached_layers * pooled(blocks * block_bytes(config, kv_dtype))
+    keys_values = 2 * config.cached_layers * pooled(blocks * block_bytes(config, kv_cache_type))
     if config.delta is None:
         return keys_values
     nets = config.n_layers - config.attention_layers
@@ -38,7 +38,7 @@ class KVCache:
         pool: MemoryPool,
         config: ModelConfig,
         *,
-        kv_dtype: str,
+        kv_cache_type: str,
         blocks: int,
         sequences: int,
         context: int,
@@ -55,9 +55,9 @@ class KVCache:
         self.spares = spares
         self._state_rows = sequences + checkpoints
         self.max_blocks = ceil_div(context, KV_BLOCK)
-        size = blocks * block_bytes(config, kv_dtype)
+        size = blocks * block_bytes(config, kv_cache_type)
         layers = config.cached_layers
-        self.nbytes = cache_bytes(config, kv_dtype, blocks, self._state_rows + spares)
+        self.nbytes = cache_bytes(config, kv_cache_type, blocks, self._state_rows + spares)
         self._buffers: list[Buffer] = []
         net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)

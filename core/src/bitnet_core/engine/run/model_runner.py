@@ -60,7 +60,7 @@ class Runner:
         pool: MemoryPool,
         weights: DeviceWeights,
         cache: KVCache,
-        kv_dtype: str,
+        kv_cache_type: str,
         *,
         fused: bool = True,
         verify_rows: int = 0,
@@ -79,7 +79,7 @@ class Runner:
         self.pool = pool
         self.weights = weights
         self.cache = cache
-        self.plan = plan_class(weights.config)(weights, launcher, kv_dtype, fused=fused)
+        self.plan = plan_class(weights.config)(weights, launcher, kv_cache_type, fused=fused)
         self.vocab = weights.config.vocab
         self.tokens = weights.config.tokens
         self._logits = LogitsReader(device, launcher, self.plan)

@@ -93,7 +93,7 @@ class Speculation:
             return "draft tokens are verified on one device, and the layers are on several"
         reason = refusal(self._options, self._config, info)
         if not reason and self._config.delta and not self.spares:
-            return "the cache has no room for a copy of a request's states: it needs a larger kv_cache_bytes"
+            return "the cache has no room for a copy of a request's states: it needs a larger kv_cache_size"
         return reason
 
 
