@@ -16,8 +16,8 @@ import textwrap
 from pathlib import Path
 
 from bitnet_core.hub.families import families
-from bitnet_hal.device import FEATURES
 from bitnet_hal.discovery.known import KNOWN
+from bitnet_hal.features import FEATURES
 from bitnet_hal.kernels.describe import describe_all, table
 from bitnet_hal.testing.tolerances import TOLERANCES
 from matrix import matrix

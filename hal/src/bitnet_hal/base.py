@@ -10,22 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from bitnet_hal.checks import check_launch
-from bitnet_hal.device import (
-    MAX_ASYNC_READ,
-    Buffer,
-    Device,
-    Kernel,
-    MemoryKind,
-    Recording,
-    TransferMode,
-    Tuning,
-    View,
-)
+from bitnet_hal.device import Buffer, Device, Kernel, MemoryKind, Recording, TransferMode, Tuning, View
 from bitnet_hal.driver_methods import DriverMethods
 from bitnet_hal.errors import (
     GpuError,
     OutOfMemoryError,
 )
+from bitnet_hal.features import MAX_ASYNC_READ
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from bitnet_hal.device import Buffer, Device, Kernel, Recording, RepeatingDevice, TunableDevice, Tuning, View, whole
+from bitnet_hal.device import Buffer, Device, Kernel, Recording, Tuning, View, whole
 from bitnet_hal.errors import KernelCompileError, UnsupportedError
+from bitnet_hal.features import RepeatingDevice, TunableDevice
 from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid

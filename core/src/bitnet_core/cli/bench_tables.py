@@ -102,7 +102,7 @@ def _print_kernels(step: StepProfile, bandwidth: float) -> None:
 
 def _print_hardware(report: HardwareReport) -> None:
     """Print the driver's report, or say that there is none."""
-    from bitnet_hal.device import KERNEL_RESOURCES, SENSORS
+    from bitnet_hal.features import KERNEL_RESOURCES, SENSORS
     from rich.table import Table
 
     unreported = "not reported by this backend or its driver"

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from bitnet_hal.device import KernelResourcesDevice, SensorDevice, Tuning
+from bitnet_hal.device import Tuning
+from bitnet_hal.features import KernelResourcesDevice, SensorDevice
 
 from bitnet_core.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """A compiled kernel of a step, and its resources by the names in bitnet_hal.device.KERNEL_RESOURCES."""
+    """A compiled kernel of a step, and its resources by the names in bitnet_hal.features.KERNEL_RESOURCES."""
 
     kernel: str
     tuning: Tuning
@@ -22,7 +23,7 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class HardwareReport:
-    """The driver's report; empty fields if it has none. sensors: by the names in bitnet_hal.device.SENSORS."""
+    """The driver's report; empty fields if it has none. sensors: by the names in bitnet_hal.features.SENSORS."""
 
     sensors: Mapping[str, float]
     kernels: tuple[KernelUse, ...]

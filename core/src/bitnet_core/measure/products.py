@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from bitnet_hal.device import Device, Kernel, TunableDevice, Tuning
+from bitnet_hal.device import Device, Kernel, Tuning
 from bitnet_hal.errors import KernelCompileError, LaunchError, UnsupportedError
+from bitnet_hal.features import TunableDevice
 from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 from bitnet_hal.tuning.measured import tiling_key

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
-from bitnet_hal.device import Device, Recording, TimedDevice, View
+from bitnet_hal.device import Device, Recording, View
 from bitnet_hal.discovery.known import REPORT
 from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.features import TimedDevice
 from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.launcher import Launch
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bitnet_core.engine.kv_cache.cache import block_bytes
 from bitnet_core.options.sampling import SamplingParams
-from bitnet_hal.device import MAX_ASYNC_READ
+from bitnet_hal.features import MAX_ASYNC_READ
 
 Make = Callable[..., Any]
 Run = Callable[[Any], None]

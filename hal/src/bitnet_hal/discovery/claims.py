@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bitnet_hal.device import FEATURES, Backend, DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.device import Backend, DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.discovery.known import REPORT, upgrade_hint
 from bitnet_hal.errors import BackendIncompatibleError
+from bitnet_hal.features import FEATURES
 from bitnet_hal.isolation import checked_fields
 from bitnet_hal.version import API_VERSION
 

@@ -13,9 +13,10 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from bitnet_hal.base import BaseDevice, BoundLaunch, LaunchRecording
-from bitnet_hal.device import MAX_ASYNC_READ, DeviceInfo, MemoryKind, Tuning
+from bitnet_hal.device import DeviceInfo, MemoryKind, Tuning
 from bitnet_hal.driver.staging import StagingRing
 from bitnet_hal.families.pinned import PinnedSlots, host_view
+from bitnet_hal.features import MAX_ASYNC_READ
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.launches import CompiledKernel
 from bitnet_hal.rounding import round_up

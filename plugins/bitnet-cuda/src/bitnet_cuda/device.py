@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from bitnet_hal.base import Bound
-from bitnet_hal.device import MAX_MARKS
 from bitnet_hal.driver_methods import DriverMethods
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
+from bitnet_hal.features import MAX_MARKS
 from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, Tuning
 
 from bitnet_cuda import compile, nvml, recording, tensor_maps, tuning

@@ -27,7 +27,7 @@ def library() -> Any:
 
 
 def readings(address: str) -> dict[str, float]:
-    """Return the readings (bitnet_hal.device.SENSORS) of the GPU with a PCI address such as "0000:06:00.0".
+    """Return the readings (bitnet_hal.features.SENSORS) of the GPU with a PCI address such as "0000:06:00.0".
 
     A partition of a GPU (MIG) has no clocks and power of its own: what NVML refuses is left out.
     """

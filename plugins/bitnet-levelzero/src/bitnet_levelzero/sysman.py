@@ -28,7 +28,7 @@ def free_memory(found: LevelZeroGpu) -> int:
 
 
 def sensors(found: LevelZeroGpu) -> dict[str, float]:
-    """Return the readings (bitnet_hal.device.SENSORS), the highest of each kind."""
+    """Return the readings (bitnet_hal.features.SENSORS), the highest of each kind."""
     readings: list[tuple[str, float]] = []
     with suppress(GpuError, AttributeError):
         for sensor, about in _parts(found, "DeviceEnumTemperatureSensors", "TemperatureGetProperties"):

@@ -12,11 +12,12 @@ FILES = (
     ("power", "power1_average", 1e-6),
     ("power", "power1_input", 1e-6),  # of newer GPUs
 )
-"""The files of amdgpu's hwmon folder, with the factors from mC, Hz and uW to the units of bitnet_hal.device.SENSORS."""
+"""The files of amdgpu's hwmon folder, with the factors from mC, Hz and uW to the units of
+bitnet_hal.features.SENSORS."""
 
 
 def readings(address: str, root: Path = PCI) -> dict[str, float]:
-    """Return the readings (bitnet_hal.device.SENSORS) of the GPU with a PCI address such as "0000:03:00.0".
+    """Return the readings (bitnet_hal.features.SENSORS) of the GPU with a PCI address such as "0000:03:00.0".
 
     Files that do not exist are left out, as on an APU, whose memory has no clock of its own.
     """

@@ -13,7 +13,8 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import Device, PeerCopyDevice
+from bitnet_hal.device import Device
+from bitnet_hal.features import PeerCopyDevice
 from bitnet_hal.launcher import Launcher, RecordedLaunches
 from bitnet_hal.p2p import probe
 

@@ -14,7 +14,8 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import MAX_ASYNC_READ, AsyncReadbackDevice, Device
+from bitnet_hal.device import Device
+from bitnet_hal.features import MAX_ASYNC_READ, AsyncReadbackDevice
 from bitnet_hal.launcher import RecordedLaunches
 
 from bitnet_core.engine.kv_cache.cache import KVCache

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bitnet_hal.device import KERNEL_RESOURCES, MAX_ASYNC_READ, SENSORS, whole
+from bitnet_hal.device import whole
+from bitnet_hal.features import KERNEL_RESOURCES, MAX_ASYNC_READ, SENSORS
 from bitnet_hal.testing.rules.recordings import count, counter, permutation
 from bitnet_hal.testing.workbench import Bench
 

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from bitnet_hal.device import TunableDevice
 from bitnet_hal.errors import GpuError, UnsupportedError
+from bitnet_hal.features import TunableDevice
 from bitnet_hal.testing.cases.case import Case, expected
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.testing.cases.tuned import tuned_cases

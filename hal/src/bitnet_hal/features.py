@@ -1,0 +1,130 @@
+"""The optional features of a device: their names, and the protocol of each one that adds methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from bitnet_hal.device import Device, Kernel, Recording, Tuning, View
+
+if TYPE_CHECKING:
+    from bitnet_hal.kernels.spec import KernelSpec
+
+FEATURES = frozenset(
+    {
+        "timings",
+        "tunings",
+        "async-readback",
+        "replay-many",
+        "peer-copy",
+        "lm-head-int8",
+        "batch-invariant",
+        "sensors",
+        "kernel-resources",
+    }
+)
+"""Optional abilities that a device may list in DeviceInfo.features:
+
+- "timings": it has `timings(recording)`;
+- "tunings": it has `tunings(spec, constants, params)`;
+- "async-readback": it has `read_async(view)`;
+- "replay-many": it has `replay_many(recording, times)`;
+- "peer-copy": it has `mark()` and `copy_from(other, src, dst, mark)`, for the devices in DeviceInfo.peers;
+- "sensors": it has `sensors()`;
+- "kernel-resources": it has `kernel_resources(kernel)`;
+- "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
+  copy of the head by default;
+- "batch-invariant": rows are batch-invariant with each launch's own tuning, and no fused kernel changes that, so draft
+  tokens can be verified together.
+
+Unknown names, here and among the kernels, are ignored: a plugin may be newer than core."""
+
+
+class TimedDevice(Device, Protocol):
+    """A device with the feature "timings"."""
+
+    def timings(self, recording: Recording) -> Sequence[tuple[str, float]]:
+        """Replay once and return (kernel name, seconds) of every launch, in order."""
+
+
+class TunableDevice(Device, Protocol):
+    """A device with the feature "tunings"."""
+
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> Sequence[Tuning]:
+        """Return the tunings that `bitnet tune` measures, the result of `tuning` first; all compute correct results.
+
+        Core passes the fastest one to `compile` from then on. Raises the same errors as `tuning`.
+        """
+
+
+SENSORS = {"temperature": "C", "clock": "MHz", "memory_clock": "MHz", "power": "W"}
+"""The readings of `SensorDevice.sensors`, with their units."""
+
+
+class SensorDevice(Device, Protocol):
+    """A device with the feature "sensors"."""
+
+    def sensors(self) -> Mapping[str, float]:
+        """Return the present readings by their names in SENSORS, without those that the driver does not report."""
+
+
+KERNEL_RESOURCES = {
+    "registers": "of a work-item",
+    "private_bytes": "of a work-item in memory: registers that spill, and arrays",
+    "shared_bytes": "of a workgroup",
+    "subgroup": "work-items of a subgroup",
+    "occupancy": "share of a multiprocessor's work-items, 0 to 1, that its resources allow",
+}
+"""The results of `KernelResourcesDevice.kernel_resources`, with their meanings."""
+
+
+class KernelResourcesDevice(Device, Protocol):
+    """A device with the feature "kernel-resources"."""
+
+    def kernel_resources(self, kernel: Kernel) -> Mapping[str, float]:
+        """Return the resources of a compiled kernel by their names in KERNEL_RESOURCES, without those that the driver
+        does not report."""
+
+
+MAX_ASYNC_READ = 1 << 17
+"""Maximum bytes of `AsyncReadbackDevice.read_async`."""
+
+
+class AsyncReadbackDevice(Device, Protocol):
+    """A device with the feature "async-readback"."""
+
+    def read_async(self, src: View) -> Callable[[memoryview], None]:
+        """Queue a copy of `src`, at most MAX_ASYNC_READ bytes, to the host.
+
+        The returned function waits for it and copies it to writable memory of src.nbytes bytes. It waits only for work
+        queued before this call. At most two readbacks may be outstanding.
+        """
+
+
+class RepeatingDevice(Device, Protocol):
+    """A device with the feature "replay-many"."""
+
+    def replay_many(self, recording: Recording, times: int) -> None:
+        """Queue a recording `times` >= 1 times, as that many calls of `replay` do."""
+
+
+MAX_MARKS = 16
+"""Marks of a device that can be waited for; a later one takes the place of the first."""
+
+
+class PeerCopyDevice(Device, Protocol):
+    """A device with the feature "peer-copy"."""
+
+    def mark(self) -> object:
+        """Return a mark behind everything that is queued now, for `copy_from` of a peer. It holds until MAX_MARKS
+        later ones are made."""
+
+    def copy_from(self, other: Device, src: View, dst: View, mark: object) -> None:
+        """Queue a copy of `src`, on a device among `info.peers`, to `dst` on this one, of the same size.
+
+        It begins when the other device has done what is before its `mark`, and what this device queues next begins
+        after it. The other device does not wait for it: the caller lets nothing overwrite `src` before it is done.
+        Raises UnsupportedError for a device that is no peer.
+        """
