@@ -26,7 +26,7 @@ from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.names import matrices, tables, vectors
 from bitnet_core.formats.open import open_model
-from bitnet_core.receipt import verify_receipt
+from bitnet_core.receipt_checks import verify_receipt
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_core.tokenizer.chat import BITNET_TEMPLATE
 from bitnet_core.tokenizer.template_process import SECONDS, TemplateProcess

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from bitnet_core.errors import ReceiptError
-from bitnet_core.receipt import make_receipt, tokens_sha256, verify_receipt, write_receipt
+from bitnet_core.receipt import content_sha256, make_receipt, tokens_sha256, write_receipt
+from bitnet_core.receipt_checks import verify_receipt
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.discovery.known import KNOWN
 from bitnet_hal.discovery.request import AUTO
@@ -97,8 +98,6 @@ def test_write_and_verify(tmp_path: Path, bitnet) -> None:
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
 def test_an_older_receipt_verifies_and_its_missing_fields_are_named(tmp_path: Path, bitnet, version: int) -> None:
-    from bitnet_core.receipt import _content_sha256
-
     receipt = receipt_of()
     receipt["engine"]["kv_dtype"] = receipt["engine"].pop("kv_cache_type")
     if version < 5:
@@ -108,7 +107,7 @@ def test_an_older_receipt_verifies_and_its_missing_fields_are_named(tmp_path: Pa
     if version == 2:
         del receipt["engine"]
     receipt["schema_version"] = version
-    receipt["content_sha256"] = _content_sha256(receipt)
+    receipt["content_sha256"] = content_sha256(receipt)
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     write_receipt(receipt, old)
     write_receipt(receipt_of(), new)
@@ -175,11 +174,9 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_a_forged_receipt_that_contradicts_itself(tmp_path: Path, change, reason: str, bitnet) -> None:
-    from bitnet_core.receipt import _content_sha256
-
     receipt = receipt_of()
     change(receipt)
-    receipt["content_sha256"] = _content_sha256(receipt)  # a forger can compute the hash too
+    receipt["content_sha256"] = content_sha256(receipt)  # a forger can compute the hash too
     path = tmp_path / "receipt.json"
     write_receipt(receipt, path)
     result = bitnet("receipt", "verify", path)

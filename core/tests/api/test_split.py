@@ -11,7 +11,7 @@ import pytest
 from bitnet_core.engine import placement
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.split import main_device, parse_split
-from bitnet_core.receipt import verify_receipt
+from bitnet_core.receipt_checks import verify_receipt
 from bitnet_hal.errors import DeviceNotFoundError, OutOfMemoryError, UsageError
 
 PROMPT = "Once upon a time"

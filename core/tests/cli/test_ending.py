@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bitnet_core.receipt import verify_receipt
+from bitnet_core.receipt_checks import verify_receipt
 
 CUT = "stopped at the limit of"
 

@@ -12,7 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from bitnet_core.receipt import tokens_sha256, verify_receipt
+from bitnet_core.receipt import tokens_sha256
+from bitnet_core.receipt_checks import verify_receipt
 
 STORIES = Path(str(files("bitnet_core"))) / "data" / "stories.gguf"
 PROGRAM = "from bitnet_core.cli.app import main; main()"

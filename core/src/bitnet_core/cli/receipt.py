@@ -23,7 +23,7 @@ def verify(
 
     Exit code 14 if it does not verify.
     """
-    from bitnet_core.receipt import verify_receipt
+    from bitnet_core.receipt_checks import verify_receipt
 
     receipt = verify_receipt(file)
     device, model = receipt["device"], receipt["model"]
