@@ -88,5 +88,5 @@ def test_every_command_that_loads_a_model_has_every_option(name: str) -> None:
 def test_the_help_names_every_synthetic_shape() -> None:
     words = typer.main.get_command(build_app("bench")).commands["bench"]  # type: ignore[attr-defined]  # a group
     shown = next(parameter.help for parameter in words.params if parameter.name == "synthetic")
-    named = re.split(r", | or ", shown.partition("no file: ")[2].removesuffix("."))
+    named = re.split(r", | or ", shown.partition("instead of a file: ")[2].removesuffix("."))
     assert {*named} == {*SHAPES}

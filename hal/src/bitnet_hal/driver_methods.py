@@ -127,7 +127,7 @@ class DriverMethods(Ownership[B, K], ABC):
         target_at: int,
         nbytes: int,
     ) -> None:
-        """Queue a copy from a peer, after what is before its mark. Required for the feature "peer-copy"."""
+        """Queue a copy from a peer, after the work before its mark. Required for the feature "peer-copy"."""
         raise self._unsupported("the device cannot read the memory of others", "peer-copy")
 
     def _sensors(self) -> Mapping[str, float]:

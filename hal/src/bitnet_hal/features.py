@@ -111,20 +111,22 @@ class RepeatingDevice(Device, Protocol):
 
 
 MAX_MARKS = 16
-"""Marks of a device that can be waited for; a later one takes the place of the first."""
+"""Marks of a device that are valid at a time; a new one replaces the oldest."""
 
 
 class PeerCopyDevice(Device, Protocol):
     """A device with the feature "peer-copy"."""
 
     def mark(self) -> object:
-        """Return a mark behind everything that is queued now, for `copy_from` of a peer. It holds until MAX_MARKS
-        later ones are made."""
+        """Return a mark after all work queued so far, for `copy_from` of a peer.
+
+        It is valid until MAX_MARKS later marks were made.
+        """
 
     def copy_from(self, other: Device, src: View, dst: View, mark: object) -> None:
         """Queue a copy of `src`, on a device among `info.peers`, to `dst` on this one, of the same size.
 
-        It begins when the other device has done what is before its `mark`, and what this device queues next begins
-        after it. The other device does not wait for it: the caller lets nothing overwrite `src` before it is done.
-        Raises UnsupportedError for a device that is no peer.
+        It begins once the other device has finished the work before its `mark`; later work of this device begins after
+        it. The other device does not wait for it: the caller must not overwrite `src` before it is done. Raises
+        UnsupportedError for a device that is not a peer.
         """

@@ -60,9 +60,9 @@ def chat(
 ) -> None:
     """Talk with a model, with its own chat template.
 
-    /help lists the commands. A message of several lines stands between lines of \"\"\". Ctrl-C stops an answer, and the
-    program if there is none. The model's reasoning before an answer is shown dim on a terminal, and is not part of the
-    conversation.
+    /help lists the commands. A message of several lines begins and ends with a line of \"\"\". Ctrl-C stops an answer,
+    or the program if there is none. A terminal shows the model's reasoning before an answer in dim text; it is not
+    part of the conversation.
     """
     if no_chat:
         refuse_for_raw(system, thinking)

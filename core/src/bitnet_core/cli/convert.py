@@ -32,8 +32,7 @@ class To(StrEnum):
 
 _TO_HELP = (
     "GGUF with this encoding, or a Hugging Face or MLX folder. stq1_0 is for Hy-MT alone, in whose matrices one weight "
-    "of four is zero. TL1 and TL2 are read alone: files of them do not hold "
-    "their tiles."
+    "of four is zero. TL1 and TL2 can only be read, because their files do not hold the tile sizes."
 )
 SourceArgument = Annotated[str, typer.Argument(metavar="SRC", help="A GGUF file, a model folder or hf:OWNER/REPO.")]
 DestinationArgument = Annotated[

@@ -1,4 +1,4 @@
-"""`bitnet doctor`: check everything that is installed, and explain what does not work."""
+"""`bitnet doctor`: check everything that is installed, and explain the faults."""
 
 from __future__ import annotations
 

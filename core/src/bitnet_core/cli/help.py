@@ -85,7 +85,7 @@ def expanded(arguments: list[str]) -> list[str]:
 
 
 def usage_problem(error: BaseException, arguments: list[str]) -> str:
-    """Return what is wrong with the command line, "" for an exception that is not a usage error.
+    """Return the fault of the command line, "" for an exception that is not a usage error.
 
     Typer's usage errors are click's or its own copies of them, depending on its version; they are recognised by their
     method.

@@ -57,7 +57,7 @@ class TextOptions:
         flags=("--max-tokens", "-n"),
         at_least=1,
         group=SAMPLING,
-        help="Most tokens of a text or an answer; a line says so if it ends there.",
+        help="Maximum tokens of a text or an answer; a line on stderr says if this limit ended it.",
     )
     stop: tuple[str, ...] = option((), group=SAMPLING, help="Stop before this text; may be repeated.")
 
@@ -70,28 +70,30 @@ class ThinkingOptions:
         None,
         flags=("--think/--no-think",),
         group=THINKING,
-        help="Have the model reason first, or not. Default: as its chat template has it.",
+        help="Let the model reason first, or not. Default: that of its chat template.",
     )
     reasoning_budget: int | None = option(
         None,
         at_least=0,
         group=THINKING,
-        help="Tokens of reasoning after which the model has to answer.",
+        help="Maximum tokens of reasoning before the answer.",
     )
 
 
 SamplingArguments = Annotated[dict[str, Any], Given(SamplingParams, "the model's own")]
 SystemOption = Annotated[
     str | None,
-    typer.Option("--system", metavar="TEXT", rich_help_panel=PROMPT, help="A system message, before the conversation."),
+    typer.Option(
+        "--system", metavar="TEXT", rich_help_panel=PROMPT, help="A system message, placed before the conversation."
+    ),
 ]
 SyntheticOption = Annotated[
     str | None,
     typer.Option(
         metavar="SHAPE",
         rich_help_panel=MODEL,
-        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-27b, bonsai2-27b, "
-        "maple-20b, embedding-0.6b, bonsai-tiny, bonsai2-tiny, maple-tiny, embedding-tiny or tiny.",
+        help="Use random weights of this shape instead of a file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-27b, "
+        "bonsai2-27b, maple-20b, embedding-0.6b, bonsai-tiny, bonsai2-tiny, maple-tiny, embedding-tiny or tiny.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON.")]

@@ -88,8 +88,8 @@ def run(
 ) -> None:
     """Answer a prompt, or with --raw continue it.
 
-    The text goes to stdout; the model, the device and the speed to stderr. The model's reasoning before an answer is
-    shown dim on a terminal; of the other outputs only --json has it.
+    The text goes to stdout; the model, the device and the speed to stderr. A terminal shows the
+    model's reasoning before an answer in dim text; of other outputs only --json has it.
     """
     said = _prompt(prompt, prompt_option)
     if receipt is not None:  # found out now, not after the run

@@ -1,4 +1,4 @@
-"""Bounds on what a hub sends: bytes, seconds, and the names that huggingface_hub makes paths of."""
+"""Bounds on the answers of a hub: bytes, seconds, and the names that become paths."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ class EmbedOptions:
     dimensions: int | None = option(
         None,
         at_least=1,
-        help="Keep the first so many numbers of each vector, for models that were trained for it (Matryoshka). "
+        help="Keep only the first N numbers of each vector, for models that were trained for it (Matryoshka). "
         "Default: all of them.",
     )
     dtype: EmbeddingType = option(
         "float32", help="Type of the numbers; int8: each vector is scaled so that its largest magnitude is 127."
     )
-    truncate: bool = option(False, help="Cut a text at the context length. Without it, a longer text is an error.")
+    truncate: bool = option(False, help="Cut texts at the context length. Otherwise a longer text is an error.")
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -78,9 +78,9 @@ class EngineOptions:
         metavar="SIZE",
         parse=nbytes,
         group=CACHE,
-        help="Memory of the KV cache, as 800M or 4G (in Python: bytes). Default: half of what weights and scratch "
-        "leave free on a GPU with memory of its own, elsewhere a quarter of the free memory, up to 1 GiB; no more "
-        "than needed.",
+        help="Memory of the KV cache, such as 800M or 4G (in Python: bytes). Default: on a GPU with its own memory "
+        "half of the memory that weights and scratch leave free, on other devices a quarter of the free memory, at "
+        "most 1 GiB; never more than needed.",
     )
     max_sequences: int = option(32, at_least=1, at_most=MAX_SEQUENCES, group=CACHE, help="Maximum concurrent requests.")
     eviction: Eviction = option("lru", group=CACHE, help="Order in which reusable prefixes leave the KV cache.")
@@ -88,21 +88,22 @@ class EngineOptions:
         MAX_PREFILL_CHUNK,
         at_least=1,
         group=CACHE,
-        help="Most tokens of prompts in a step, up to a limit of the device: fewer take less memory for activations, "
-        "and running requests wait less; more make long prompts faster.",
+        help="Maximum prompt tokens in a step; a device may have a lower limit. Fewer tokens take less memory for "
+        "activations, and running requests wait less; more tokens make long prompts faster.",
     )
     lm_head_int8: AutoOnOff = option(
         "auto",
         flags=(),
-        help="Choose tokens by an int8 copy of an f16 head, exactly and with half the reading; auto: where it saves "
-        "time.",
+        help="Choose tokens with an int8 copy of an f16 head: the same tokens, and half the bytes to read. auto: if "
+        "this saves time.",
     )
     speculate: Speculate = option(
         "auto",
         group=DEVICE,
         help="Speculative decoding: verify several draft tokens in one step; texts are the same. lookup: drafts from "
-        "the text itself; draft: from a draft model; mtp: from the model's own head; auto: the best there is. Used "
-        "while it saves time, on devices with the feature `batch-invariant` (cpu) or with `deterministic`.",
+        "the text itself; draft: from a draft model; mtp: from the model's own head; auto: draft if there is a draft "
+        "model, else lookup. Used while it saves time, on devices with the feature `batch-invariant` (cpu) or with "
+        "`deterministic`.",
     )
     deterministic: bool = option(
         False,
@@ -114,19 +115,19 @@ class EngineOptions:
         None,
         metavar="auto|DEVICE:N,...",
         group=DEVICE,
-        help="Place the layers on several devices: with auto on all GPUs, by memory and measured speed, or on devices "
-        "with their numbers of layers, as in cuda:0:20,vulkan:1:10.",
+        help="Place the layers on several devices. auto: on all GPUs, by memory and measured speed; else a list of "
+        "devices with their numbers of layers, such as cuda:0:20,vulkan:1:10.",
     )
     offload: Offload = option(
         "auto",
         metavar="auto|N|none",
         parse=offload,
         group=DEVICE,
-        help="Number of layers, from the first on, that the CPU computes for a GPU: with auto those for which a GPU "
-        "lacks memory. Default: auto.",
+        help="Number of first layers that the CPU computes for a GPU. auto: those for which the GPU lacks memory. "
+        "Default: auto.",
     )
     stream_interval: float = option(
-        0.1, above=0, flags=(), help="Seconds of greedy decoding, about, between two chunks of a stream."
+        0.1, above=0, flags=(), help="Approximate seconds of greedy decoding between two chunks of a stream."
     )
     pool: MemoryPoolConfig = option(
         factory=MemoryPoolConfig, flags=(), help="Limits of the pool of device buffers that steps use."

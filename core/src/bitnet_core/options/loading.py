@@ -17,13 +17,13 @@ class LoadOptions:
     """The options of opening a model file. Raises UsageError for a value of a wrong type."""
 
     layout: Layout | None = option(
-        None, group=MODEL, help="Byte layout of I2_S tensors. Default: the one that the file's own evidence shows."
+        None, group=MODEL, help="Byte layout of I2_S tensors. Default: detected from the file."
     )
     strict: bool | None = option(
         None, flags=(), help="Treat warnings about the file as errors. Default: as BITNET_STRICT_MODE says."
     )
     mmap: bool = option(
-        True, group=MODEL, help="Map the file into memory. Without it the file is read whole, and may change meanwhile."
+        True, group=MODEL, help="Map the file into memory. Otherwise read the whole file, which may then be changed."
     )
     fallback: bool = option(
         True,
@@ -36,7 +36,8 @@ class LoadOptions:
         flags=("--draft-model", "-md"),
         metavar="FILE",
         group=MODEL,
-        help="A smaller model of the same vocabulary, which drafts tokens (see `speculate`): as for the model.",
+        help="A smaller model with the same vocabulary, which drafts tokens (see `speculate`); the same values as for "
+        "the model.",
     )
     draft_device: str | None = option(
         None, metavar="DEVICE", group=DEVICE, help="The device of the draft model. Default: the model's."

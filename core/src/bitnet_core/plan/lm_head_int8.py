@@ -24,7 +24,7 @@ KERNELS = frozenset({"pack_head", "approx_logits", "refine_logits"})
 LEAST_TABLE = 32 << 20
 """Smallest f16 table in bytes that gains from a copy; smaller ones stay in the processor's cache."""
 SPARE_MEMORY = 8
-"""With "auto" the copy is made only if this many times its size is free."""
+"""Free memory, in sizes of the copy, from which "auto" makes it."""
 
 
 def int8_bytes(outs: int, columns: int) -> int:

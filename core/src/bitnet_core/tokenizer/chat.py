@@ -226,7 +226,7 @@ class _Shield:
 
     @property
     def used(self) -> bool:
-        """Whether anything had to be hidden."""
+        """True if any text was hidden."""
         return bool(self._cover)
 
     def covered(self, value: Any) -> Any:

@@ -31,7 +31,7 @@ BEGUN = b"begun\n"
 LONGEST = 16 << 20
 """Maximum bytes of an answer; the rest is ignored, so a longer one counts as none."""
 _DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of Linux, where alone forks are used (`listing`)."""
+"""PR_SET_PDEATHSIG of Linux; forks are used on Linux only (`listing`)."""
 _ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}  # Windows has no SIGHUP
 
 log = logging.getLogger(__name__)

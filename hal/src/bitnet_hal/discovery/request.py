@@ -35,7 +35,7 @@ class DeviceRequest:
 
 AUTO = DeviceRequest("auto")
 ALL = DeviceRequest("all")
-"""Every device of the machine (`selection.every_device`); only where several devices are possible."""
+"""Every device of the machine (`selection.every_device`); valid only if several devices are possible."""
 
 
 def parse_request(text: str) -> DeviceRequest:

@@ -259,7 +259,7 @@ def _detected(present: Sequence[DeviceInfo]) -> tuple[str, ...]:
 
 
 def _missing(request: DeviceRequest) -> BitnetError:
-    """Return the error for a request that no device matches, with a hint what to install."""
+    """Return the error for a request that no device matches, with a hint that names the package to install."""
     found = registry()
     failure = found.failure(request.name)
     if failure is not None and fake_gpus() is None:

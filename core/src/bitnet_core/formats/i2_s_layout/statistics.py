@@ -45,7 +45,7 @@ class Decision:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a self-test should decide."""
+        """True if a self-test should decide."""
         return self.basis == "assumed"
 
 
