@@ -24,7 +24,7 @@ _NUMBERS = {name: one for name, one in options_of(SamplingParams).items() if one
 class _Own(llm.Options):
     """Options of a prompt that are not sampling options."""
 
-    max_tokens: int = Field(512, ge=1, description="Most tokens of an answer")
+    max_tokens: int = Field(512, ge=1, description="Maximum tokens of an answer")
     stop: str = Field("", description="Stop before this text")
     model: str | None = Field(None, description=f"Model file; default: {MODEL_VARIABLE}, then the one that ships")
     device: str = Field("auto", description="Device to run it on, such as cpu, gpu or cuda:0")

@@ -60,7 +60,7 @@ class Settings:
         flags=("--max-tokens", "-n"),
         at_least=1,
         group=_GROUP,
-        help="Most tokens of a chat answer whose request names no limit. Default: the room in the context.",
+        help="Maximum tokens of a chat answer whose request names no limit. Default: the room in the context.",
     )
     max_queue: int = option(256, at_least=0, group=_GROUP, help="Requests that may wait; more are answered 429.")
     queue_timeout: float = option(
