@@ -24,7 +24,7 @@ from bitnet_server.service import Service
 from bitnet_server.settings import Settings
 from bitnet_server.streams import EventStream, StreamStart
 from bitnet_server.tool_calls import Parser
-from bitnet_server.tools import ToolChoice
+from bitnet_server.tools import Choice
 
 BODY = b'{"messages": [{"role": "user", "content": "Hello"}], "stream": true}'
 
@@ -42,7 +42,7 @@ def stream(service: Service) -> tuple[RequestState, asyncio.Task[None]]:
     """Begin a streamed chat that is written to a sink."""
     request, queue = parse(BODY, ChatRequest), OutputQueue()
     call: Any = SimpleNamespace(service=service, request=request, states=[], model=None)
-    formatter = ChatFormatter(call, [Parser(ToolChoice.of(request, trained=False), answers=False)])
+    formatter = ChatFormatter(call, [Parser(Choice.of(request))])
     output: Any = SimpleNamespace(request=SimpleNamespace(admitted=now()))
     state = RequestState(0, output, queue, now())
 
