@@ -32,7 +32,7 @@ def test_json_that_is_not_whole(bitnet, tmp_path: Path) -> None:
     found = bitnet(*ask, "-n", 12, "--receipt", receipt)
     assert found.code == 15
     assert found.out.startswith('{"name": "')
-    assert f"error: the JSON is not whole: {CUT} 12 tokens (-n)" in found.err
+    assert f"error: the JSON is incomplete: {CUT} 12 tokens (-n)" in found.err
     assert verify_receipt(receipt)["tokens"]["generated"] == 12
     found = bitnet(*ask, "-n", 12, "--json")
     assert (found.code, json.loads(found.out)["finish_reason"]) == (15, "length")

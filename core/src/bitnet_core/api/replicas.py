@@ -218,10 +218,10 @@ class SeveralDevices:
 
 
 def _open_known(known: DeviceInfo) -> tuple[Device, BackendStartupSummary]:
-    """Open a device whose index may have changed. Raises DeviceNotFoundError if it is not there."""
+    """Open a device whose index may have changed. Raises DeviceNotFoundError if it is gone."""
     info = next((other for other in devices({known.backend}) if _is_same(other, known)), None)
     if info is None:
-        raise DeviceNotFoundError(f"{known.name} is not there", backend=known.backend)
+        raise DeviceNotFoundError(f"{known.name} is no longer in this machine", backend=known.backend)
     request = DeviceRequest(info.backend, info.index)
     return open_listed(info), BackendStartupSummary(request, (info.backend,), info)
 

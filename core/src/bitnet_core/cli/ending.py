@@ -21,11 +21,11 @@ def limit_reached(result: Generation, model: Model, max_tokens: int) -> str:
 
 
 def check_whole_json(result: Generation, limit: str) -> None:
-    """Raise CutOffError if the text is not whole JSON. limit: the message about the limit that ended it, or ""."""
+    """Raise CutOffError if the text is incomplete JSON. limit: the message about the limit that ended it, or ""."""
     try:
         if not limit:
             json.loads(result.text)
             return
     except (ValueError, RecursionError):
         limit = "it was ended by a stop string"
-    raise CutOffError(f"the JSON is not whole: {limit}")
+    raise CutOffError(f"the JSON is incomplete: {limit}")

@@ -89,7 +89,7 @@ class Declared:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The option's names on the command line; () if it is not there."""
+        """The option's names on the command line; () if it has none."""
         if self.option.flags is not None:
             return self.option.flags
         name = self.name.replace("_", "-")
