@@ -19,6 +19,12 @@ import pytest
 pty = pytest.importorskip("pty", reason="pseudo-terminals of a POSIX system")
 
 BITNET = f'{shlex.quote(sys.executable)} -c "from bitnet_core.cli.program import main; main()"'
+ANNOUNCED = BITNET.replace(
+    "main()",
+    "import bitnet_core.cli.program as program; enter = program.EndedByInterrupt.__enter__;"
+    " program.EndedByInterrupt.__enter__ = lambda block: (enter(block), print('begins', flush=True)); main()",
+)
+"""The program that prints "begins" once it handles signals, which a caller cannot see otherwise."""
 
 NOISY = """
 import ctypes, os, time
@@ -252,8 +258,7 @@ def test_an_interrupt_at_an_import_is_code_130(module: str, how: str) -> None:
 @pytest.mark.parametrize("seconds", [0, 0.1, 0.4, 0.8, 1.6])
 def test_an_interrupt_is_code_130_from_the_first_line_on(terminal: Any, seconds: float) -> None:
     """While it imports, while the driver begins, while it writes."""
-    begins = BITNET.replace("main()", "print('begins', flush=True); main()")
-    run = terminal(f"exec {begins} run -d noisy -n 500 Once")
+    run = terminal(f"exec {ANNOUNCED} run -d noisy -n 500 Once")
     run.read_until("begins\r\n")
     time.sleep(seconds)
     run.interrupt()
