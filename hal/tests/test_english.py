@@ -11,15 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CLEAN = (
-    "hal/src/bitnet_hal/*.py",
-    "hal/src/bitnet_hal/discovery",
-    "hal/src/bitnet_hal/driver",
-    "hal/src/bitnet_hal/families",
-    "hal/src/bitnet_hal/tuning",
-    "core/src/bitnet_core/api",
-    "core/src/bitnet_core/cli",
-    "core/src/bitnet_core/options",
-    "core/src/bitnet_core/scaffold",
+    "hal/src",
+    "core/src",
     "examples/bitnet-toy/src",
     "plugins/bitnet-cuda/src",
     "plugins/bitnet-server/src",

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere backe
 
 DIES = "import os, signal\nBackend.devices = lambda self: {how}"
 LISTED = "Backend.devices = lambda self: [DeviceInfo({name!r}, 3, 'card', DeviceType.GPU, extra={{'process': {what}}})]"
-SHORT = "from bitnet_hal.discovery import child\nchild.NAMED_AFTER, child.LEFT_OUT_AFTER = 0.5, 2.0\n"
+SHORT = "from bitnet_hal.discovery import child\nchild.WARNED_AFTER, child.IGNORED_AFTER = 0.5, 2.0\n"
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def test_a_process_is_ended_though_it_was_interrupted_as_it_began(monkeypatch: p
     monkeypatch.setattr(listing, "_forks_are_safe", lambda: True)
     monkeypatch.setattr(listing, "remembered", lambda versions: {})
     monkeypatch.setattr(Fork, "begin", interrupted)
-    with pytest.raises(KeyboardInterrupt), listing.asked_apart():
+    with pytest.raises(KeyboardInterrupt), listing.probe_in_forks():
         pass
     with pytest.raises(ProcessLookupError):
         os.kill(begun[0], 0)

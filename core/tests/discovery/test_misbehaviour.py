@@ -259,8 +259,8 @@ def test_a_cpu_that_calls_itself_a_gpu_is_named(install_plugin: Any, name: str, 
 def test_a_plugin_that_hangs_is_named_and_then_left_out(
     install_plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
-    monkeypatch.setattr(apart, "LEFT_OUT_AFTER", 0.3)
+    monkeypatch.setattr(apart, "WARNED_AFTER", 0.1)
+    monkeypatch.setattr(apart, "IGNORED_AFTER", 0.3)
     install_plugin("cuda", "import time\n" + backend("devices", "time.sleep(3); return []"))
     started = time.monotonic()
     with caplog.at_level(logging.WARNING):
@@ -281,8 +281,8 @@ def test_a_plugin_that_hangs_is_named_and_then_left_out(
 def test_a_plugin_that_hangs_at_its_start_is_left_out(
     install_plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, source: str, stage: Stage, doing: str
 ) -> None:
-    monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
-    monkeypatch.setattr(apart, "LEFT_OUT_AFTER", 0.3)
+    monkeypatch.setattr(apart, "WARNED_AFTER", 0.1)
+    monkeypatch.setattr(apart, "IGNORED_AFTER", 0.3)
     install_plugin("cuda", "import time\n" + source)
     assert [info.backend for info in devices()] == ["numpy"]
     assert registry().quarantined[0].stage is stage
@@ -290,8 +290,8 @@ def test_a_plugin_that_hangs_at_its_start_is_left_out(
 
 
 def test_a_plugin_that_hangs_while_it_chooses_has_no_say(install_plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "LEFT_OUT_AFTER", 0.1)
-    monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
+    monkeypatch.setattr(apart, "IGNORED_AFTER", 0.1)
+    monkeypatch.setattr(apart, "WARNED_AFTER", 0.1)
     install_plugin("cuda", NUMPY + "import time\n@hookimpl\ndef bitnet_select_device(devices):\n    time.sleep(3)\n")
     device, _ = open_device("auto")
     assert device.info.backend == "cuda"
@@ -367,7 +367,7 @@ def test_a_fault_below_a_method_of_every_step_names_the_plugin(name: str, fault:
 def test_a_device_that_hangs_while_it_opens_is_named_and_left_out(
     install_plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
+    monkeypatch.setattr(apart, "WARNED_AFTER", 0.1)
     monkeypatch.setattr(plugin_device, "OPEN_SECONDS", 0.3)
     many = backend("devices", "return [DeviceInfo('cuda', i, 'x', DeviceType.GPU) for i in range(50)]")
     install_plugin("cuda", "import time\n" + many + backend("open", "time.sleep(3)"))

@@ -1,6 +1,6 @@
 """Base class of devices: it checks arguments and ownership, keeps launches while recording, and replays them.
 
-A plugin derives from it and implements the driver's part. It need not: the contract is `bitnet_hal.device.Device`.
+A plugin derives from it and implements the methods of `DriverMethods`, or implements `bitnet_hal.device.Device` itself.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class DeviceType(Enum):
 
 
 class TransferMode(Enum):
-    """The way in which bytes reach the kernels."""
+    """The memory that kernels read: the host's, or a copy on the device."""
 
     UNIFIED = "unified"  # kernels read host memory; `Device.wrap` may avoid copies
     EXPLICIT_COPY = "explicit-copy"
@@ -55,11 +55,11 @@ class DeviceInfo:
     total_memory: int = 0
     max_allocation: int = 0  # largest single buffer
     max_binding: int = 0  # largest view that a launch may bind
-    max_grid: tuple[int, int, int] = (0, 0, 0)  # most workgroups of a launch in x, y and z
+    max_grid: tuple[int, int, int] = (0, 0, 0)  # maximum workgroups of a launch in x, y and z
     alignment: int = 4  # offsets of bound views are multiples of this (a power of two, 4 to 4096)
     transfer: TransferMode = TransferMode.EXPLICIT_COPY
     physical_id: str = ""  # PCI address as "0000:03:00.0", else a UUID; equal if two backends see the same card
-    kernels: frozenset[str] = frozenset()  # optional catalogue kernels on offer, beside all the base ones
+    kernels: frozenset[str] = frozenset()  # optional catalogue kernels that it offers besides the base kernels
     features: frozenset[str] = frozenset()  # of `bitnet_hal.features.FEATURES`
     peers: frozenset[str] = frozenset()  # physical ids of the backend's devices whose memory it can read ("peer-copy")
     batch_invariant_rows: Mapping[str, int] = field(default_factory=dict)  # by kernel, see `invariant_rows`
@@ -80,7 +80,7 @@ class DeviceInfo:
         """Return the largest number of rows of a launch for which all these kernels are batch-invariant.
 
         A kernel is batch-invariant up to n rows if a row gets the same bits in every launch of 1 to n rows with the
-        tuning of n rows: they do not depend on the number of the other rows, on their contents, or on the row's place.
+        tuning of n rows, whatever the number and contents of the other rows and its own place among them.
         With the feature "batch-invariant" this holds for each launch's own tuning too. 1 for a kernel that
         `batch_invariant_rows` does not list; ANY_ROWS if the number of rows never matters, whatever the tuning.
         """

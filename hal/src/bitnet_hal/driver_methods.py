@@ -23,17 +23,17 @@ class DriverMethods(Ownership[B, K], ABC):
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)
         self._work = QueuedWork(info.type)
-        self._ahead = False  # the wait is for work that others follow
+        self._ahead = False  # True while waiting for work that has later work queued behind it
         self.log.info("opened %s: %s, %s", info.request, info.name, info.driver)
 
     @property
     def timeout(self) -> float:
-        """Seconds that a wait may take now: those of BITNET_GPU_TIMEOUT, and more for the work that is queued."""
+        """Maximum seconds of a wait now: those of BITNET_GPU_TIMEOUT, plus the time that queued work may take."""
         return self._work.limit
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
-        """Set the seconds of a wait without queued work."""
+        """Set the maximum seconds of a wait without queued work."""
         self._work.seconds = seconds
 
     # Abstract methods: the driver's part.
@@ -87,7 +87,7 @@ class DriverMethods(Ownership[B, K], ABC):
         return None
 
     def _record(self, recording: LaunchRecording[B, K]) -> None:
-        """Set recording.native to the driver's form of recording.launches: a graph, say."""
+        """Set recording.native to the driver's form of recording.launches, such as a graph."""
 
     def _replay(self, recording: LaunchRecording[B, K]) -> None:
         """Queue all launches of a recording."""
@@ -107,14 +107,14 @@ class DriverMethods(Ownership[B, K], ABC):
         raise self._unsupported("the device does not time its launches", "timings")
 
     def _read_async(self, buffer: B, offset: int, nbytes: int) -> Callable[[memoryview], None]:
-        """Queue a copy to the host and return a function that waits for it and stores it.
+        """Queue a copy to the host and return a function that waits for it and stores the bytes.
 
         Required for the feature "async-readback".
         """
-        raise self._unsupported("the device cannot read while it works", "async-readback")
+        raise self._unsupported("the device has no asynchronous readback", "async-readback")
 
     def _mark(self) -> object:
-        """Return a mark behind everything that is queued. Required for the feature "peer-copy"."""
+        """Return a mark that follows all queued work. Required for the feature "peer-copy"."""
         raise self._unsupported("the device cannot read the memory of others", "peer-copy")
 
     def _copy_from(

@@ -23,7 +23,7 @@ FEATURES = frozenset(
         "kernel-resources",
     }
 )
-"""Optional abilities that a device may list in DeviceInfo.features:
+"""Optional features that a device may list in DeviceInfo.features:
 
 - "timings": it has `timings(recording)`;
 - "tunings": it has `tunings(spec, constants, params)`;
@@ -72,7 +72,7 @@ class SensorDevice(Device, Protocol):
 
 KERNEL_RESOURCES = {
     "registers": "of a work-item",
-    "private_bytes": "of a work-item in memory: registers that spill, and arrays",
+    "private_bytes": "of a work-item in memory: spilled registers and arrays",
     "shared_bytes": "of a workgroup",
     "subgroup": "work-items of a subgroup",
     "occupancy": "share of a multiprocessor's work-items, 0 to 1, that its resources allow",
@@ -107,11 +107,11 @@ class RepeatingDevice(Device, Protocol):
     """A device with the feature "replay-many"."""
 
     def replay_many(self, recording: Recording, times: int) -> None:
-        """Queue a recording `times` >= 1 times, as that many calls of `replay` do."""
+        """Queue a recording `times` >= 1 times, like `times` calls of `replay`."""
 
 
 MAX_MARKS = 16
-"""Marks of a device that are valid at a time; a new one replaces the oldest."""
+"""Maximum valid marks of a device; a new one invalidates the oldest."""
 
 
 class PeerCopyDevice(Device, Protocol):
@@ -120,7 +120,7 @@ class PeerCopyDevice(Device, Protocol):
     def mark(self) -> object:
         """Return a mark after all work queued so far, for `copy_from` of a peer.
 
-        It is valid until MAX_MARKS later marks were made.
+        It stays valid until MAX_MARKS later marks exist.
         """
 
     def copy_from(self, other: Device, src: View, dst: View, mark: object) -> None:

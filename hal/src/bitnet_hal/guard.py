@@ -1,6 +1,6 @@
 """Guard of a plugin's device: any exception of its methods reaches core as a GpuError that names the plugin.
 
-Thus `auto` falls back to the next device, and a SystemExit in a plugin does not end the program silently.
+`auto` can then fall back to the next device, and a SystemExit in a plugin does not end the program silently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from bitnet_hal.base import BaseDevice
 from bitnet_hal.device import Device, Tuning
 from bitnet_hal.errors import BackendIncompatibleError, BitnetError
-from bitnet_hal.isolation import described
+from bitnet_hal.isolation import describe_error
 
 _RETURNS: dict[str, type] = {
     **dict.fromkeys(("alloc", "compile"), object),
@@ -110,4 +110,4 @@ def _ours(error: BaseException) -> bool:
 
 def _fault(error: BaseException, name: str, wrong: Wrong) -> BackendIncompatibleError:
     log.debug("%s of a plugin fails", name, exc_info=error)
-    return wrong(name, described(error))
+    return wrong(name, describe_error(error))

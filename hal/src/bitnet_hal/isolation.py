@@ -9,11 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from bitnet_hal.errors import GpuTimeoutError
 
-NAMED_AFTER = 5.0
-"""Seconds after which a warning names a plugin that is still busy."""
+WARNED_AFTER = 5.0
+"""Seconds after which a busy plugin is named in a warning."""
 
-LEFT_OUT_AFTER = 20.0
-"""Seconds after which it is ignored. Drivers of machines with many GPUs may need more than five."""
+IGNORED_AFTER = 20.0
+"""Seconds after which a busy plugin is ignored. Drivers of machines with many GPUs may need more than five."""
 
 log = logging.getLogger(__name__)
 
@@ -30,18 +30,18 @@ def bounded(
 ) -> T:
     """Return the function's result or raise its exception.
 
-    who: the plugin. what: its activity, for messages. Raises GpuTimeoutError after `seconds` (None: LEFT_OUT_AFTER) and
-    abandons the thread, because a driver's call cannot be interrupted; `late` gets a result that it returns afterwards.
-    A KeyboardInterrupt of the function is the plugin's fault, as a user's reaches the main thread only.
+    who: the plugin. what: its activity, for messages. Raises GpuTimeoutError after `seconds` (None: IGNORED_AFTER) and
+    abandons the thread, because a driver's call cannot be interrupted; `late` receives the result if there is one after
+    all. A KeyboardInterrupt of the function is the plugin's fault: a user's interrupt reaches the main thread only.
     """
-    limit = LEFT_OUT_AFTER if seconds is None else seconds
+    limit = IGNORED_AFTER if seconds is None else seconds
     call = _Call(function, late)
     thread = threading.Thread(target=call.run, name=f"bitnet-{who}", daemon=True)
     thread.start()
-    thread.join(min(NAMED_AFTER, limit))
-    if thread.is_alive() and limit > NAMED_AFTER:
-        log.warning("%s is still %s after %g s", who, what, NAMED_AFTER)
-        thread.join(limit - NAMED_AFTER)
+    thread.join(min(WARNED_AFTER, limit))
+    if thread.is_alive() and limit > WARNED_AFTER:
+        log.warning("%s is still %s after %g s", who, what, WARNED_AFTER)
+        thread.join(limit - WARNED_AFTER)
     call.abandon()
     if call.failures:
         raise call.failures[0]
@@ -81,13 +81,13 @@ class _Call(Generic[T]):
                 self._late(result)
 
     def abandon(self) -> None:
-        """Ignore a result that comes from now on."""
+        """Pass the result to `late` from now on."""
         with self._lock:
             self._abandoned = not self.results
 
 
-def described(error: BaseException, longest: int = 300) -> str:
-    """Return type and text of a plugin's exception on one line of at most `longest` characters."""
+def describe_error(error: BaseException, longest: int = 300) -> str:
+    """Return the type and text of a plugin's exception as one line of at most `longest` characters."""
     try:
         text = " ".join(str(error).split())
     except BaseException:  # noqa: BLE001 - __str__ is the plugin's code as well

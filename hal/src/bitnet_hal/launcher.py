@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 _MOST_PREPARED = 1024
-"""Parameters of launches that are kept: a step has about ten, which all layers share, so that a prompt of a new length
-is queued in half the time."""
+"""Maximum cached (kernel, parameters) pairs. All layers share the ten or so of a step, so the cache halves the time to
+queue a prompt of a new length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Launcher:
 
     counts: launches by kernel name since the device was opened, replays included.
     workspace_bytes: device memory of the kernels' workspaces.
-    tuned_rows: launches of fewer rows use the tuning of this many, so that all of them run the same program; 0: each
+    tuned_rows: launches of fewer rows use the tuning of this number of rows, and so run the same program; 0: each
     launch has the tuning of its own rows.
     """
 

@@ -1,4 +1,4 @@
-"""Validated launches and recordings, as a device of `BaseDevice` gets and keeps them."""
+"""Validated launches and recordings, in the form that `BaseDevice` passes to a plugin's methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Kernel)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CompiledKernel:
-    """The attributes of every `Kernel`; a plugin's class adds the driver's handles."""
+    """A kernel with the attributes of `Kernel`; a plugin's class adds the driver's handles."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
@@ -45,7 +45,7 @@ class BoundLaunch(Generic[B, K]):
 class LaunchRecording(Generic[B, K]):
     """Recorded launches. native: the result of `_record`: a graph, a command buffer, prepared calls."""
 
-    forget: Callable[[LaunchRecording[B, K]], None]  # frees it on its device
+    forget: Callable[[LaunchRecording[B, K]], None]  # frees this recording on its device
     launches: tuple[BoundLaunch[B, K], ...] = ()
     native: Any = None
     uses: frozenset[int] = frozenset()  # ids of the buffers and kernels it uses

@@ -1,4 +1,4 @@
-"""The way of bytes between two devices."""
+"""The route of a copy between two devices."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Route = Literal["none", "peer copy", "host memory"]
 
 
 def probe(one: DeviceInfo, other: DeviceInfo) -> Route:
-    """Return the route of a copy from one device to another: "none" is needed within one device, "peer copy" is one
-    from memory to memory (PeerCopyDevice), and "host memory" a download and an upload."""
+    """Return the route of a copy from one device to another: "none" within one device, "peer copy" from memory to
+    memory (PeerCopyDevice), "host memory" for a download and an upload."""
     if one.request == other.request:
         return "none"
     direct = one.backend == other.backend and one.physical_id in other.peers

@@ -1,6 +1,6 @@
 """The front door for plugins: the names of the contract and the helpers that most of them use.
 
-A plugin imports from here every name that is in `__all__`, and any other from the module that defines it: errors from
+A plugin imports the names in `__all__` from here, and all others from the module that defines them: errors from
 `bitnet_hal.errors`, device classes for one kind of driver from `bitnet_hal.families`.
 """
 

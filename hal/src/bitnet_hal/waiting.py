@@ -16,22 +16,22 @@ from bitnet_hal.kernels.spec import KernelSpec
 SPIN = 0.005
 """Seconds of polling without a pause: the time of a token, or of a prompt on a fast GPU."""
 LATE = 0.005
-"""Pause between polls after that, as a share of the time waited so far: the relative delay of a wait."""
+"""Later pauses between polls, as a share of the time waited so far; this is the largest relative delay of a wait."""
 LATE_AHEAD = 0.1
 """The same while the device has further work: each poll takes the interpreter's lock from other threads."""
 TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
-"""Variable with the seconds of one wait beside those of the queued work, after which GpuTimeoutError is raised."""
+"""Environment variable with the maximum seconds of a wait, not counting the time that queued work may take."""
 
 
 _SLOWEST = 2e10
 _SLOWEST_SOFTWARE = 1e9
-"""Multiply-adds a second that every GPU, and every software device, exceeds."""
+"""Multiply-adds per second that every GPU and every software device exceeds."""
 
 _SLACK = 20.0
-"""A device may take this many times as long as it needed at its fastest."""
+"""Ratio of the time that a device may take to its time at the highest speed measured."""
 
 _LARGE = 1e9
-"""Multiply-adds from which a wait measures the speed of a device."""
+"""Minimum multiply-adds of a wait that measures the speed of a device."""
 
 
 @lru_cache(maxsize=4096)
@@ -49,8 +49,8 @@ def multiply_adds(spec: KernelSpec, params: bytes) -> float:
 class QueuedWork:
     """The multiply-adds that a device has queued, and the limit of a wait for them.
 
-    A limit in seconds alone takes a slow device with much work for one that hangs: 512 rows of a model of 8 billion
-    weights are 4e12 multiply-adds. seconds: the limit without work. queued, done: multiply-adds since the beginning.
+    A limit in seconds alone would mistake a slow device with much work for one that hangs: 512 rows of a model of
+    8 billion weights are 4e12 multiply-adds. seconds: the limit without work. queued, done: multiply-adds so far.
     """
 
     def __init__(self, kind: DeviceType) -> None:
@@ -62,7 +62,7 @@ class QueuedWork:
 
     @property
     def limit(self) -> float:
-        """Seconds that a wait for everything queued may take."""
+        """Maximum seconds of a wait for everything queued."""
         return self.seconds + (self.queued - self.done) / self._rate
 
     def add(self, work: float) -> None:
@@ -72,7 +72,7 @@ class QueuedWork:
         self.queued += work
 
     def finish(self, upto: float) -> None:
-        """Note that the work up to this value of `queued` is done, and learn the device's speed."""
+        """Record that the work up to this value of `queued` is done, and update the device's speed."""
         now = time.perf_counter()
         work = upto - self.done
         if work > _LARGE and now > self._began:
@@ -98,8 +98,8 @@ def wait_limit(kind: DeviceType) -> float:
 
 
 def ready_within(seconds: float, ready: Callable[[], bool], *, ahead: bool = False) -> bool:
-    """Poll `ready`, yielding to other threads. Return False if it is not ready after `seconds`. ahead: the device has
-    further work, so that it may be noticed later."""
+    """Poll `ready`, yielding to other threads. Return False if it is not ready after `seconds`. ahead: poll less often,
+    as the device has further work."""
     began = time.perf_counter()
     while not ready():
         waited = time.perf_counter() - began

@@ -48,8 +48,8 @@ Backend.devices = listed
 def really_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(registry_module, "unresponsive_drivers", child.unresponsive_drivers)
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda _: tmp_path / "cache")
-    monkeypatch.setattr(child, "NAMED_AFTER", 2.0)
-    monkeypatch.setattr(child, "LEFT_OUT_AFTER", 6.0)
+    monkeypatch.setattr(child, "WARNED_AFTER", 2.0)
+    monkeypatch.setattr(child, "IGNORED_AFTER", 6.0)
 
 
 def test_a_driver_that_hangs_or_crashes_hides_nobody(

@@ -17,7 +17,7 @@ import typer
 from bitnet_hal.discovery.known import PACKAGE_COMMANDS, install_command
 from bitnet_hal.discovery.registry import registry
 from bitnet_hal.errors import BitnetError, UsageError
-from bitnet_hal.isolation import bounded, described
+from bitnet_hal.isolation import bounded, describe_error
 from bitnet_hal.settings import setting
 
 from bitnet_core.cli import help as helping
@@ -171,7 +171,7 @@ def _add_plugin_commands(app: typer.Typer) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - one plugin's commands must not take the program down
-            log.warning("plugin %s failed to add its commands: %s", plugin, described(error))
+            log.warning("plugin %s failed to add its commands: %s", plugin, describe_error(error))
 
 
 def _check_installed(app: typer.Typer, command: str) -> None:

@@ -37,10 +37,10 @@ def devices(
     ] = False,
 ) -> None:
     """List the compute devices, best first."""
-    from bitnet_hal.discovery.listing import asked_apart
+    from bitnet_hal.discovery.listing import probe_in_forks
     from bitnet_hal.discovery.registry import kernels_hash
 
-    with uncollected(), asked_apart() as wait:
+    with uncollected(), probe_in_forks() as wait:
         from bitnet_hal.discovery.order import in_order, rank, reason
         from bitnet_hal.discovery.selection import devices as list_devices
         from bitnet_hal.tuning.measured import token_seconds

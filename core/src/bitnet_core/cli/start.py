@@ -54,7 +54,7 @@ def prepare_environment() -> None:
     Only for the program `bitnet`: the library leaves the environment to the program that uses it.
     """
     for backend in KNOWN.values():
-        for name, value in backend.helpful:
+        for name, value in backend.defaults:
             os.environ.setdefault(name, value)
     # Mesa's choice of a device connects to Wayland, whose library writes a line to stderr for each try without
     # XDG_RUNTIME_DIR; a display with an absolute name is tried without a message

@@ -16,7 +16,7 @@ from bitnet_hal.discovery.quarantine import Stage
 from bitnet_hal.discovery.registry import registry
 from bitnet_hal.discovery.selection import devices, open_listed
 from bitnet_hal.errors import GpuError
-from bitnet_hal.isolation import described
+from bitnet_hal.isolation import describe_error
 from bitnet_hal.kernels.base import MATMUL_TERNARY
 from bitnet_hal.launcher import Launcher
 from bitnet_hal.testing.compiles import failing_kernels, kernels_of
@@ -57,7 +57,7 @@ def check_device(info: DeviceInfo) -> DeviceCheck:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way, and the other devices are checked too
-        reason, fix = described(error), f"Report it to the authors of the '{info.backend}' backend {REPORT}"
+        reason, fix = describe_error(error), f"Report it to the authors of the '{info.backend}' backend {REPORT}"
     else:
         advice = f"Do not use this device; report it to the authors of the '{info.backend}' backend {REPORT}"
         fix = advice if reason else ""

@@ -13,7 +13,7 @@ from bitnet_hal.discovery.order import rank
 from bitnet_hal.discovery.registry import kernels_hash
 from bitnet_hal.discovery.selection import devices, open_listed
 from bitnet_hal.errors import GpuError
-from bitnet_hal.isolation import described
+from bitnet_hal.isolation import describe_error
 from bitnet_hal.tuning.measured import Measured, keep
 
 from bitnet_core.engine.engine import Engine
@@ -104,7 +104,7 @@ def _device(
         raise
     except BaseException as error:
         log.debug("timing %s failed", info.request, exc_info=error)
-        return DeviceSpeed(info, 0.0, reason=str(error) if isinstance(error, GpuError) else described(error)), None
+        return DeviceSpeed(info, 0.0, reason=str(error) if isinstance(error, GpuError) else describe_error(error)), None
     tilings = {product.key: product.tuning for product in timed if product.tuning}
     return DeviceSpeed(info, seconds, tuple(timed)), Measured(name, seconds, tilings)
 

@@ -1,7 +1,7 @@
-"""Child processes that each list the devices of one backend: a driver that hangs or crashes harms no other.
+"""Child processes that each list the devices of one backend, so that a driver that hangs or crashes harms no other.
 
 A child is a fork of this process (`Fork`, for the command line, before any thread starts) or a new interpreter
-(`spawned`). Both write the same: the line BEGUN, then one line of JSON, and end.
+(`spawned`). Both write the line BEGUN, then one line of JSON, and exit.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bitnet_hal.device import DeviceInfo
 from bitnet_hal.discovery.driver_cache import remember, remembered
 from bitnet_hal.discovery.plain import to_plain
 from bitnet_hal.hooks import ENTRY_POINT_GROUP
-from bitnet_hal.isolation import LEFT_OUT_AFTER, NAMED_AFTER
+from bitnet_hal.isolation import IGNORED_AFTER, WARNED_AFTER
 
 BEGUN = b"begun\n"
 LONGEST = 16 << 20
-"""Maximum bytes of an answer; the rest is ignored, so a longer one counts as none."""
+"""Maximum bytes of an answer; a longer one is cut off and so counts as no answer."""
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux; forks are used on Linux only (`listing`)."""
 _ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}  # Windows has no SIGHUP
@@ -56,22 +56,22 @@ class Child:
 
     @property
     def answer(self) -> bytes:
-        """The line of JSON, b"" until all of it has arrived."""
+        """The line of JSON, b"" until it is complete."""
         return self.text.removeprefix(BEGUN) if self.text.endswith(b"\n") and self.text != BEGUN else b""
 
     def start_reading(self) -> None:
-        """Start the thread, once no process is to be forked any more."""
+        """Start the thread; call it after the last fork."""
         self._reader.start()
 
     def is_done(self, seconds: float) -> bool:
-        """Wait for the answer or the end of the process, at most this many seconds."""
+        """Wait at most `seconds` for the answer or the end of the process."""
         self._reader.join(max(0.0, seconds))
         return not self._reader.is_alive()
 
     def failure(self) -> str:
-        """Return the reason why the child gave no answer, "" if it did or never began to ask."""
+        """Return the reason why the child gave no answer, "" if it answered or never began to ask."""
         if self._reader.is_alive():
-            return f"its driver does not answer within {LEFT_OUT_AFTER:g} s"
+            return f"its driver does not answer within {IGNORED_AFTER:g} s"
         if self.answer or not self.text.startswith(BEGUN):  # an embedded interpreter may be another program
             return ""
         with suppress(OSError):  # Windows refuses to kill a process that is ending
@@ -99,10 +99,10 @@ def wait_for(children: Mapping[str, Child]) -> dict[str, str]:
     for child in children.values():
         child.start_reading()
     for name, child in children.items():
-        if not child.is_done(began + NAMED_AFTER - time.monotonic()):
-            log.warning("the driver of %s does not answer after %g s", name, NAMED_AFTER)
+        if not child.is_done(began + WARNED_AFTER - time.monotonic()):
+            log.warning("the driver of %s does not answer after %g s", name, WARNED_AFTER)
     for child in children.values():
-        child.is_done(began + LEFT_OUT_AFTER - time.monotonic())
+        child.is_done(began + IGNORED_AFTER - time.monotonic())
     return {name: child.failure() for name, child in children.items()}
 
 
@@ -121,7 +121,7 @@ def unresponsive_drivers(backends: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ask(names: Iterable[str]) -> dict[str, str]:
-    """Spawn all children at once, so that only the slowest one is waited for."""
+    """Spawn all children at once, so that the wait is that for the slowest one."""
     processes: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name in names:
@@ -144,7 +144,7 @@ def _stdout(process: subprocess.Popen[bytes]) -> int:
 def spawned(name: str, entry: str = "main") -> subprocess.Popen[bytes]:
     """Start an interpreter that lists the devices of a backend. entry: the function here that it calls.
 
-    OSError or ValueError if there is no interpreter to start.
+    Raises OSError or ValueError if there is no interpreter to start.
     """
     program = f"import sys; sys.path[:0] = sys.argv[2:]; from bitnet_hal.discovery.child import {entry} as main; "
     program += "main(sys.argv[1])"
@@ -186,12 +186,12 @@ def _listed(name: str) -> list[DeviceInfo]:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()  # nothing is ever written to it: it ends when the parent does, however that happens
+    sys.stdin.buffer.read()  # nothing is ever written to it: it closes when the parent ends, even if that is killed
     os._exit(0)
 
 
 def _respond(ask: Callable[[], Any], pipe: int) -> None:
-    """Write the result of `ask` to the pipe and end the process. Its stdout leads to stderr meanwhile."""
+    """Write the result of `ask` to the pipe and end the process. Meanwhile its stdout is redirected to stderr."""
     try:
         os.write(pipe, BEGUN)
         os.dup2(2, 1)
@@ -204,7 +204,7 @@ def _respond(ask: Callable[[], Any], pipe: int) -> None:
 
 
 class Fork:
-    """A fork of this process, which runs nothing of this program but the question."""
+    """A fork of this process that runs one function and exits."""
 
     def __init__(self) -> None:
         self.pipe = -1
@@ -212,7 +212,7 @@ class Fork:
         self._code = 0
 
     def begin(self, ask: Callable[[], Any]) -> None:
-        """Fork. OSError if the user may have no more processes."""
+        """Fork, and run `ask` in the child. Raises OSError if the user may have no more processes."""
         self.pipe, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # else the fork writes the buffered text again

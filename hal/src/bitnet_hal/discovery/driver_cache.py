@@ -1,7 +1,7 @@
-"""Cache of which drivers answered, so that each is asked in a child process only now and then.
+"""Cache of the answers of drivers, so that child processes are needed only now and then.
 
 A driver that answered is not asked again for a day, one that did not for ten minutes. Another version of the plugin,
-another setting of the driver or a restart of the machine makes an entry void.
+another setting of the driver or a restart of the machine invalidates an entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def remembered(backends: Mapping[str, str]) -> dict[str, str]:
-    """Return the reason per driver that was asked lately, "" for one that answered.
+    """Return the reason per driver with a valid cache entry, "" for one that answered.
 
     backends: name (a key of KNOWN) -> version of the plugin.
     """
@@ -67,7 +67,7 @@ def read() -> dict[str, Any]:
 
 
 def write(cache: dict[str, Any]) -> None:
-    """Replace the cache file; without a place to write, drivers are asked each time."""
+    """Replace the cache file; if it cannot be written, drivers are asked each time."""
     with suppress(OSError, BitnetError):
         path().parent.mkdir(parents=True, exist_ok=True)
         with new_file(path(), force=True) as file:
@@ -77,7 +77,7 @@ def write(cache: dict[str, Any]) -> None:
 def _boot() -> str:
     """Return an id that changes when the machine restarts.
 
-    Without a boot id: the time of the start, rounded to 1,000 s. If a clock is set, drivers are asked once more.
+    Without a boot id it is the start time rounded to 1,000 s. If the clock is set, drivers are asked once more.
     """
     with suppress(OSError):
         return BOOT_ID.read_text("ascii").strip()

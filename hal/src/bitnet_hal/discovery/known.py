@@ -27,7 +27,7 @@ class KnownBackend:
     cards: tuple[str, ...] = ()  # PCI vendors for whose cards it is recommended
     systems: tuple[str, ...] = ("linux", "win32", "darwin")  # values of sys.platform that it supports
     variables: tuple[str, ...] = ()  # environment variables that change which devices its driver lists
-    helpful: tuple[tuple[str, str], ...] = ()  # variables that `bitnet` sets unless the user did
+    defaults: tuple[tuple[str, str], ...] = ()  # variables that `bitnet` sets unless the user did, with values
     libraries: tuple[str, ...] = ()  # parts of the file names of its driver's libraries
     modules: tuple[str, ...] = ()  # Python modules that are slow to import or load the driver
     own_driver: bool = True  # False: backends share it. Some crash if threads create Vulkan instances at once
@@ -63,7 +63,7 @@ _TABLE = (
         cards=(INTEL,),
         systems=_PC,
         variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
-        helpful=(("ZES_ENABLE_SYSMAN", "1"),),  # makes drivers report free memory
+        defaults=(("ZES_ENABLE_SYSMAN", "1"),),  # makes drivers report free memory
         libraries=("libze_loader",),
     ),
     KnownBackend(

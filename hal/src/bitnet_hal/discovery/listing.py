@@ -1,7 +1,7 @@
-"""Device lists for the command line: every backend is asked at once, each in a fork of this process.
+"""Device lists for the command line: all backends are asked concurrently, each in a fork of this process.
 
-Drivers share nothing there, no module waits for another one's import, and a crash costs one backend's devices only.
-If forks are not safe, the registry asks the backends in this process as always.
+Forks share no driver state and no import lock, and a crash loses the devices of one backend only. If forks are not
+safe, the registry asks the backends in this process as usual.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def asked_apart() -> Iterator[Callable[[], None]]:
-    """Ask all backends. The block gets a function that waits for the answers and hands them to the registry."""
+def probe_in_forks() -> Iterator[Callable[[], None]]:
+    """Ask all backends. Yields a function that waits for the answers and adds them to the registry."""
     if not _forks_are_safe() or "BITNET_GPU_FAKE" in os.environ:  # which hides drivers
         yield lambda: None
         return
@@ -43,13 +43,13 @@ def asked_apart() -> Iterator[Callable[[], None]]:
         for name in reversed(found.backends):  # webgpu takes the longest
             if known.get(name):
                 continue
-            forks[name] = Fork()  # kept before it begins, so that an interrupt ends it too
+            forks[name] = Fork()  # stored before it begins, so that an interrupt ends it too
             try:
                 forks[name].begin(partial(_probe, found, name))
-            except OSError:  # this user may have no more processes: the rest is asked in this one
+            except OSError:  # this user may have no more processes: the remaining backends are asked in this one
                 del forks[name]
                 break
-        yield lambda: _learn(found, forks, versions, known)
+        yield lambda: _store_answers(found, forks, versions, known)
     finally:
         for fork in forks.values():
             fork.kill()
@@ -57,9 +57,9 @@ def asked_apart() -> Iterator[Callable[[], None]]:
 
 
 def _forks_are_safe() -> bool:
-    """Return whether this process has one thread and loaded nothing with threads or drivers of its own.
+    """Return whether this process has one thread and has loaded no library with its own threads or drivers.
 
-    Frameworks of macOS do not work in forks.
+    On macOS system frameworks do not work in forks.
     """
     return sys.platform == "linux" and threading.active_count() == 1 and "numpy" not in sys.modules
 
@@ -72,15 +72,17 @@ def _probe(found: Registry, name: str) -> dict[str, Any]:
     return {"devices": [to_plain(info) for info in devices], "left_out": left_out}
 
 
-def _learn(found: Registry, forks: Mapping[str, Fork], versions: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Wait for the forks and hand their answers to the registry and the cache."""
+def _store_answers(
+    found: Registry, forks: Mapping[str, Fork], versions: Mapping[str, str], known: Mapping[str, str]
+) -> None:
+    """Wait for the forks and store their answers in the registry and the cache."""
     children = {name: Child(fork, fork.pipe) for name, fork in forks.items()}
     reasons = {**known, **wait_for(children)}
     for name in found.backends:
         if reasons.get(name):
             log.warning("%s is ignored: %s", name, reasons[name])
             found.add_result(name)
-            found.silent(name, reasons[name])
+            found.quarantine_unresponsive(name, reasons[name])
         elif name in children and children[name].answer:
             answer = json.loads(children[name].answer)
             left_out = [_quarantine(found, name, *entry) for entry in answer["left_out"]]

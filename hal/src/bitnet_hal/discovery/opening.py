@@ -15,7 +15,10 @@ from bitnet_hal.errors import BitnetError
 
 
 class Opening:
-    """A call of `open_device` in a thread. As a context manager: if the block fails, an untaken device is closed."""
+    """A call of `open_device` in a thread.
+
+    As a context manager it closes the device if the block fails before `result`.
+    """
 
     def __init__(self, request: str | DeviceRequest | None = None, fallback: bool = True) -> None:
         self._opened: Future[tuple[Device, BackendStartupSummary]] = Future()
@@ -54,7 +57,7 @@ class Opening:
         self._taken = True
         if isinstance(error, Exception):
             wait([self._opened])
-        self._opened.add_done_callback(_close)  # immediately, except that an interrupt does not wait for a driver
+        self._opened.add_done_callback(_close)  # runs once the device is open; an interrupt does not wait for that
 
 
 def _close(opened: Future[tuple[Device, BackendStartupSummary]]) -> None:

@@ -1,4 +1,4 @@
-"""Order of preference of devices, and cards that several backends list."""
+"""Order of preference of devices, and detection of cards that several backends list."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reason(info: DeviceInfo, seconds: Mapping[str, float]) -> str:
     if info.type is DeviceType.SOFTWARE:
         return "a CPU behind a GPU's API ranks below the native CPU"
     if info.request in seconds:
-        return f"measured: {1e3 * seconds[info.request]:.3g} ms a token (`bitnet tune`)"
+        return f"measured: {1e3 * seconds[info.request]:.3g} ms per token (`bitnet tune`)"
     if rank(info) == INTEGRATED and info.type is DeviceType.INTEGRATED:
         return "shares the CPU's memory; run `bitnet tune` to measure whether it is faster than the CPU"
     return "by its backend's rank; not measured (`bitnet tune`)"

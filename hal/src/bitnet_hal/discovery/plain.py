@@ -1,4 +1,4 @@
-"""Descriptions of devices as plain data, for other processes."""
+"""Conversion of DeviceInfo to plain data for other processes, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 
 
 def to_plain(info: DeviceInfo) -> dict[str, Any]:
-    """Return a description that JSON can hold."""
+    """Return a description as values that JSON can represent."""
     plain = {field.name: getattr(info, field.name) for field in fields(info)}
     plain["kernels"] = sorted(info.kernels)
     plain["features"] = sorted(info.features)
@@ -23,7 +23,7 @@ def to_plain(info: DeviceInfo) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> DeviceInfo:
-    """Return the description of `to_plain`."""
+    """Return the DeviceInfo that `to_plain` converted."""
     converted = {
         "kernels": frozenset(plain["kernels"]),
         "features": frozenset(plain["features"]),

@@ -10,17 +10,17 @@ from bitnet_hal.discovery.known import REPORT
 from bitnet_hal.driver.status import HINTS
 from bitnet_hal.errors import BackendIncompatibleError, GpuError, GpuTimeoutError
 from bitnet_hal.guard import guard, sound
-from bitnet_hal.isolation import bounded, described
+from bitnet_hal.isolation import bounded, describe_error
 
 OPEN_SECONDS = 60.0
 """Seconds that opening a device may take: a driver of many GPUs, or one that compiles when it starts, needs several."""
 
 
 class Opener:
-    """Opens devices, and remembers the backends whose last call has not ended."""
+    """An opener of devices that remembers the backends whose last call has not returned."""
 
     def __init__(self) -> None:
-        self._hanging: dict[str, Event] = {}  # by backend: set when the call of `open` ends that took too long
+        self._hanging: dict[str, Event] = {}  # by backend: set when its overdue call of `open` returns
 
     def open(self, backend: Backend, info: DeviceInfo, origin: tuple[str, str]) -> Device:
         """Open a listed device of a backend. origin: distribution and version of the plugin.
@@ -39,13 +39,16 @@ class Opener:
             if sound(error):
                 _complete(error)
                 raise
-            raise wrong("open", described(error)) from error
+            raise wrong("open", describe_error(error)) from error
         if not usable:
             raise wrong("open", f"it returns {type(device).__name__}, which is not a device")
         return guard(device, wrong)
 
     def _opened(self, backend: Backend, info: DeviceInfo) -> Device:
-        """Call `Backend.open` with a time limit; at once a GpuTimeoutError while an earlier call does not end."""
+        """Call `Backend.open` with a time limit.
+
+        Raises GpuTimeoutError at once while an earlier call has not returned.
+        """
         name = info.backend
         if name in self._hanging and not self._hanging[name].is_set():
             hint = f"Check the driver with its own tools, or request a device of another backend than {name}"
@@ -76,7 +79,7 @@ def _wrong(info: DeviceInfo, origin: tuple[str, str], operation: str, what: str)
 
 
 def _complete(error: BaseException) -> None:
-    """Give the error of an open operation its name, and a hint if the plugin gave none."""
+    """Add the operation "open" to an error, and a hint if the plugin gave none."""
     if not isinstance(error, GpuError):
         return
     error.operation = error.operation or "open"

@@ -1,6 +1,6 @@
-"""The devices that drivers show now: each driver is asked in a new process, because a running one keeps its list.
+"""The devices that drivers list now: each is asked in a new process, because a loaded driver never updates its list.
 
-A driver that hangs or crashes costs its own backend's answer only.
+A driver that hangs or crashes affects the answer of its own backend only.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from bitnet_hal.discovery.claims import reclassify_software, validate
 from bitnet_hal.discovery.fake import fake_gpus
 from bitnet_hal.discovery.plain import from_plain
 from bitnet_hal.discovery.registry import registry
-from bitnet_hal.isolation import LEFT_OUT_AFTER
+from bitnet_hal.isolation import IGNORED_AFTER
 
 LOOK_SECONDS = 0.5
-"""Pause between two looks at the system's lists of hardware, which cost nothing."""
+"""Seconds between two reads of the system's lists of hardware, which cost nothing."""
 
 _LISTS = ("/sys/bus/pci/devices", "/dev/dri", "/proc/driver/nvidia/gpus", "/dev/accel")
-"""Folders of Linux with an entry for each card; the drivers are asked at once when one changes."""
+"""Folders of Linux with an entry for each card; a change makes the drivers be asked at once."""
 
 _CPUS = ("cpu", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The devices that a backend shows now. reason: why it was not possible to ask."""
+    """The devices that a backend lists now. reason: why the backend could not be asked, "" if it could."""
 
     backend: str
     devices: tuple[DeviceInfo, ...] = ()
@@ -44,7 +44,7 @@ def watchable() -> list[str]:
     return [] if fake_gpus() is not None else [name for name in registry().backends if name not in _CPUS]
 
 
-def present(name: str, seconds: float = LEFT_OUT_AFTER) -> Presence:
+def present(name: str, seconds: float = IGNORED_AFTER) -> Presence:
     """Ask the driver of a backend in a new process, for at most this many seconds."""
     try:
         process = spawned(name, "main_devices")
@@ -77,7 +77,7 @@ def _usable(name: str, listed: Sequence[object]) -> list[DeviceInfo]:
 
 
 def hardware() -> frozenset[str]:
-    """Return the names of cards in the system's lists; the same again as long as no card comes or goes.
+    """Return the names of cards in the system's lists, which change when a card comes or goes.
 
     Empty on systems other than Linux.
     """
@@ -90,10 +90,10 @@ def hardware() -> frozenset[str]:
 
 
 class Watch:
-    """Asks the drivers of backends again and again, each in a thread of its own, so that none waits for another.
+    """A watch that asks the drivers of backends periodically, each in its own thread.
 
     changed: called in these threads with the first answer, and with each one that differs from the last. seconds: pause
-    between two questions; a change of the hardware ends it.
+    between two questions, which a change of the hardware ends.
     """
 
     def __init__(self, names: Sequence[str], changed: Callable[[Presence], None], seconds: float) -> None:
@@ -108,7 +108,7 @@ class Watch:
             thread.start()
 
     def stop(self) -> None:
-        """Stop asking; a question under way is not waited for."""
+        """Stop asking without waiting for a pending answer."""
         self._stop.set()
 
     def _ask(self, name: str) -> None:

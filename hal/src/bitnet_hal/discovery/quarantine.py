@@ -9,7 +9,7 @@ import pluggy
 
 from bitnet_hal.discovery.known import REPORT, upgrade_hint
 from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, BitnetError, GpuError, UsageError
-from bitnet_hal.isolation import described
+from bitnet_hal.isolation import describe_error
 
 
 class Stage(Enum):
@@ -42,7 +42,7 @@ class Quarantine:
             return " ".join(str(self.error.message).split())
         if isinstance(self.error, pluggy.PluginValidationError | UsageError):
             return " ".join(str(self.error).split())
-        return described(self.error)
+        return describe_error(self.error)
 
     @property
     def fix(self) -> str:

@@ -70,7 +70,7 @@ class Registry:
         return self._devices[name]
 
     def probe(self, names: Sequence[str]) -> None:
-        """List the devices of backends in parallel, except that backends which may share a driver take turns."""
+        """List the devices of backends in parallel, but those of backends that may share a driver in turn."""
         self._ask_drivers(names)
         unasked = [name for name in names if name not in self._devices]
         before = len(self.quarantined)
@@ -79,17 +79,18 @@ class Registry:
         answered = False
         try:
             imported = pool.submit(_import_modules, [name for queue in queues for name in queue[1:]])
-            for found in pool.map(lambda queue: self._looked_in_turn(queue, imported), queues):
+            for found in pool.map(lambda queue: self._list_in_turn(queue, imported), queues):
                 self._devices.update(found)
             answered = True
         finally:
             pool.shutdown(wait=answered)  # an interrupt does not wait for a driver
         self.quarantined[before:] = sorted(self.quarantined[before:], key=lambda entry: unasked.index(entry.name))
 
-    def _looked_in_turn(self, queue: Sequence[str], imported: Future[None]) -> dict[str, tuple[DeviceInfo, ...]]:
+    def _list_in_turn(self, queue: Sequence[str], imported: Future[None]) -> dict[str, tuple[DeviceInfo, ...]]:
         """List the devices of backends in turn.
 
-        imported: done when the modules of all but the first are imported, as no two threads may import the same module.
+        imported: done when the modules of all backends but the first are imported: threads must not import
+        concurrently.
         """
         found: dict[str, tuple[DeviceInfo, ...]] = {}
         for name in queue:
@@ -134,15 +135,15 @@ class Registry:
             {name: v for name, v in asked.items() if name not in self._asked}
         ).items():
             self.add_result(name)
-            self.silent(name, reason)
+            self.quarantine_unresponsive(name, reason)
         self._asked.update(asked)
 
     def add_result(self, name: str, devices: Iterable[DeviceInfo] = (), left_out: Sequence[Quarantine] = ()) -> None:
-        """Store the result of `probed` from another process, so that the backend is not asked in this one."""
+        """Store the result of `probed` in another process, so that this one need not ask the backend."""
         self._devices[name] = tuple(devices)
         self.quarantined.extend(left_out)
 
-    def silent(self, name: str, reason: str) -> None:
+    def quarantine_unresponsive(self, name: str, reason: str) -> None:
         """Quarantine a backend whose driver cannot be asked."""
         hint = "Check the driver with its own tools; bitnet asks it again in ten minutes at the latest"
         error = BackendUnavailableError(reason, backend=name, hint=hint)
@@ -232,7 +233,7 @@ class Registry:
         entry = Quarantine(name, distribution, version, stage, error)
         again = any((one.name, one.distribution) == (name, distribution) for one in self.quarantined)
         self.quarantined.append(entry)
-        # one warning a plugin, however many of its devices are wrong; an absent driver is normal on a machine with
+        # one warning per plugin, however many of its devices are invalid; an absent driver is normal on a machine with
         # another vendor's hardware
         level = logging.INFO if again or stage is Stage.DRIVER else logging.WARNING
         log.log(level, "plugin %s (%s %s) is ignored: %s: %s", name, distribution, version, stage.value, entry.reason)

@@ -58,7 +58,10 @@ def parse_request(text: str) -> DeviceRequest:
 
 
 def parse_requests(text: str) -> tuple[DeviceRequest, ...]:
-    """Parse a list of requests, or "all". Raises UsageError for a device that is named twice, and as parse_request."""
+    """Parse a list of requests, or "all".
+
+    Raises UsageError as `parse_request`, and for a device that is named twice.
+    """
     if text.strip().lower() == ALL.name:
         return (ALL,)
     requests = tuple(map(parse_request, text.split(",")))
@@ -68,7 +71,7 @@ def parse_requests(text: str) -> tuple[DeviceRequest, ...]:
 
 
 def resolve_requests(choice: str | None) -> tuple[DeviceRequest, ...]:
-    """Return the effective requests of a caller who accepts several devices: as resolve_request, or those of a list."""
+    """Return the effective requests of a caller that accepts several devices. `choice`: as in `resolve_request`."""
     listed = choice if choice is not None else os.environ.get("BITNET_DEVICE", "")
     return parse_requests(listed) if _is_several(listed) else (resolve_request(choice),)
 

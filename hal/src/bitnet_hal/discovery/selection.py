@@ -29,12 +29,12 @@ from bitnet_hal.errors import (
     OutOfMemoryError,
     UsageError,
 )
-from bitnet_hal.isolation import bounded, described
+from bitnet_hal.isolation import bounded, describe_error
 
 log = logging.getLogger(__name__)
 
 MAX_FAILED = 8
-"""Devices of one backend that `auto` tries: a machine has at most so many, and a plugin may list any number."""
+"""Maximum devices of one backend that `auto` tries; a faulty plugin may list any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ def open_device(
 ) -> tuple[Device, BackendStartupSummary]:
     """Open the device of a request.
 
-    None: that of BITNET_DEVICE, else of the configuration file, else auto. If a device does not open, only `auto` with
-    `fallback` tries the next one. Raises DeviceNotFoundError, BackendUnavailableError or BackendIncompatibleError if no
-    device fits, UsageError for a request outside the grammar.
+    request: None for that of BITNET_DEVICE, else of the configuration file, else auto. If a device does not open,
+    `auto` with `fallback` tries the next one. Raises DeviceNotFoundError, BackendUnavailableError or
+    BackendIncompatibleError if no device fits, UsageError if the request does not match the grammar.
     """
     if not isinstance(request, DeviceRequest):
         request = resolve_request(request)
@@ -183,7 +183,8 @@ def open_listed(info: DeviceInfo) -> Device:
 
 
 def _check_variables(concerned: Collection[str] | None) -> None:
-    """Raise the UsageError of a backend that an invalid variable disabled: a slower device must not hide it."""
+    """Raise the UsageError of a backend that an invalid variable disabled, rather than select a slower device
+    silently."""
     for entry in registry().quarantined:
         if isinstance(entry.error, UsageError) and (concerned is None or entry.name in concerned):
             raise entry.error
@@ -243,7 +244,7 @@ def _preferred(fitting: list[DeviceInfo], request: DeviceRequest) -> list[Device
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; its choice is optional
-            log.warning("plugin %s failed to choose a device: %s", plugin, described(error))
+            log.warning("plugin %s failed to choose a device: %s", plugin, describe_error(error))
             continue
         if choice is not None and (not isinstance(choice, DeviceInfo) or choice not in fitting):
             log.warning("plugin %s chose a device that does not fit: %s", plugin, str(choice)[:200])

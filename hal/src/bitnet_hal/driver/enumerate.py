@@ -1,4 +1,4 @@
-"""Enumeration of a backend's devices: filter those that can be used, find one by index."""
+"""Enumeration of a backend's devices: filter the usable ones, find one by index."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ log = logging.getLogger(__name__)
 
 
 class HasInfo(Protocol):
-    """A driver's device together with its description."""
+    """An object with a device's description."""
 
     @property
     def info(self) -> DeviceInfo: ...
 
 
 class EnumeratedDevice(NamedTuple):
-    """A device that the driver knows by a handle."""
+    """A device's description with the driver's handle."""
 
     handle: Any
     info: DeviceInfo
@@ -48,7 +48,7 @@ def by_index(devices: Iterable[F], index: int, backend: str) -> F:
 def filter_devices(
     devices: Iterable[D], backend: str, describe: Callable[[D, int], U | str | None]
 ) -> tuple[list[U], list[str]]:
-    """Return the usable devices, which keep their index, and the reason per device that cannot be used.
+    """Return the usable devices with their original indexes, and the reason per device that cannot be used.
 
     describe: called with a driver's device and its index. It returns the device with its description, or the reason
     why it cannot be used (or raises it as a GpuError), or None if the device does not belong to the backend.

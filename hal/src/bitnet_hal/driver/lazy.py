@@ -16,7 +16,7 @@ from bitnet_hal.driver.enumerate import by_index, info_of
 
 @dataclass(frozen=True, slots=True)
 class LazyBackend:
-    """A Backend that names its functions by module.
+    """A Backend whose functions are given as "module:name".
 
     listing: "module:function" that returns a DeviceInfo, or an object with the attribute `info`, for each device. It
     raises BackendUnavailableError if there is none.

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 P = TypeVar("P")
 
 LIMIT = 256 << 20
-"""Maximum bytes of one backend's programs: a model compiles some tens of programs of at most 1 MB each."""
+"""Maximum bytes of one backend's programs; a model compiles some tens of programs of at most 1 MB each."""
 _ABANDONED = 3600.0
 """Seconds after which a partial file counts as abandoned by its writer."""
 _DIGEST = hashlib.sha256().digest_size

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StagedDevice(BaseDevice[B, K]):
-    """A device whose uploads use all slots but the last in turn, and whose downloads use the last.
+    """A device that uploads through all slots but the last, in turn, and downloads through the last.
 
     A plugin calls `_stage` when it opens the device, and `_ring.drained` at the end of `_wait`.
     """

@@ -100,7 +100,7 @@ def failure(
 
 
 class StatusCodes:
-    """The status codes of a driver API, of which 0 is success.
+    """The status codes of a driver API (0 is success).
 
     module: its errors.toml has the rows. spelled: formats a status and its name ("" if unknown) as the vendor does.
     operations: class of error by operation, for a status without a class.

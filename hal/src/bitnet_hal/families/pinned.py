@@ -1,4 +1,4 @@
-"""Two slots of page-locked memory of a `StreamDevice`: the host uses one while the other is copied."""
+"""Page-locked memory of a `StreamDevice` in two slots: the host uses one while the other is copied."""
 
 from __future__ import annotations
 

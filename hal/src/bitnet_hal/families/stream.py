@@ -43,7 +43,7 @@ class StreamBuffer:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class StreamKernel(CompiledKernel):
-    """A loaded function with its constants."""
+    """A loaded function with its spec, constants and tuning."""
 
     module: Any
     function: Any
@@ -83,9 +83,9 @@ class Calls:
 
 
 class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
-    """A device with one stream. prefix: of the driver's functions.
+    """A device with one stream. prefix: first letters of the names of the driver's functions.
 
-    ordered_free: `Calls.free` is ordered by the stream, so that it needs no wait.
+    ordered_free: `Calls.free` is ordered by the stream and needs no wait.
     """
 
     prefix: ClassVar[str]

@@ -94,4 +94,4 @@ EXPERT_KERNELS = frozenset(
 too."""
 
 UNFUSED_KERNELS = frozenset({spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k"} | DELTA_KERNELS)
-"""Kernels of which every step can be made: without those that fuse several, and without the int8 head."""
+"""Kernels that suffice for every step: all but the fused ones and those of the int8 head."""

@@ -43,7 +43,7 @@ def _mixed(params: Params, constants: Constants) -> int:
 
 
 def _inputs(params: Params, constants: Constants) -> int:
-    """Return the elements of one sequence's state; `step` says which sequences a launch touches."""
+    """Return the elements of one sequence's state; `step` determines the sequences that a launch touches."""
     return (int(params["taps"]) - 1) * int(params["channels"])
 
 

@@ -18,7 +18,7 @@ EXPERTS = u32("experts", "experts of the layer")
 
 
 def _outs_by_experts(params: Params, tile: Constants) -> Grid:
-    """Return one workgroup for TILE_N outputs of one expert; of fewer pairs than experts, for each pair."""
+    """Return one workgroup for TILE_N outputs of each expert, or of each pair if there are fewer pairs than experts."""
     return (
         ceil_div(int(params["outs"]), tile["TILE_N"]),
         min(int(params["rows"]) * int(params["used"]), int(params["experts"])),

@@ -71,7 +71,7 @@ def u32(name: str, meaning: str) -> Param:
 ROWS = u32("rows", "rows T (or L) of this launch")
 EPS = Param("eps", "f32", "added to the mean square")
 CACHE_BLOCK = product("n_kv_heads", "row_bytes", times=KV_BLOCK)
-"""Elements of one cache block; the block tables say which blocks a launch touches."""
+"""Elements of one cache block; the block tables determine the blocks that a launch touches."""
 QUANTIZED = (
     Binding("q", "i8", "w", "[rows, stride]", product("rows", "stride")),
     Binding("scale", "f32", "w", "[rows] or [rows, stride / 32]", sizes.activation_scales("stride")),

@@ -101,6 +101,6 @@ def query_key_value(params: Params, constants: Constants) -> int:
 
 
 def history(params: Params, constants: Constants) -> int:
-    """Return the elements of one row of history, a count and `ring` tokens; `index` says which rows a launch
+    """Return the elements of one row of history, a count and `ring` tokens; `index` determines the rows that a launch
     touches."""
     return int(params["ring"]) + 1

@@ -15,7 +15,7 @@ Access = Literal["r", "w", "rw"]
 Params = Mapping[str, int | float]
 """The parameters of a launch, by name."""
 ParamDict = dict[str, int | float]
-"""Params that are put together with `|`."""
+"""Params as a dict, which `|` can combine."""
 Constants = Mapping[str, int]
 """Compile-time constants, by name: those of a kernel, or its tile."""
 Size = Callable[[Params, Constants], int]

@@ -1,4 +1,4 @@
-"""Types on which the catalogue is built."""
+"""Basic types of the catalogue."""
 
 from __future__ import annotations
 

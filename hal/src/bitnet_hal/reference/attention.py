@@ -122,8 +122,10 @@ def _attention(a: Arrays, p: Params, c: Constants, window: int | None) -> None:
 
 
 def _attend(q: F32, k: F32, v: F32, scale: np.float32) -> F32:
-    """Return [kv head, group, D] of one row q from the positions that it sees, k and v [kv head, length, D]: BLAS sums
-    products of several rows in another order."""
+    """Return the output [kv head, group, D] of one row q [kv head, group, D] over k and v [kv head, length, D].
+
+    One row at a time, because BLAS sums products of several rows in another order.
+    """
     scores = (q @ k.transpose(0, 2, 1)) * scale
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)

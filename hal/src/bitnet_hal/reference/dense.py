@@ -15,7 +15,7 @@ from bitnet_hal.rounding import ceil_div
 
 U8 = npt.NDArray[np.uint8]
 _CHUNK = 1 << 20
-"""Table elements that are decoded in one piece."""
+"""Table elements that are decoded at once."""
 
 
 def decode_table(table: U8, dtype: DenseType) -> F32:
@@ -82,7 +82,7 @@ def embed_rows_ternary(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def matmul_dense(a: Arrays, p: Params, c: Constants) -> None:
-    """Compute y[l, y_first + n] = x[l] . w[n], row by row: BLAS sums products of several rows in another order."""
+    """Compute y[l, y_first + n] = x[l] . w[n], one row at a time, as BLAS sums products of several in another order."""
     rows, outs, width, stride, first = sizes(p, "rows", "outs", "width", "y_stride", "y_first")
     dtype = DENSE_TYPES[c["DTYPE"]]
     w = _table(a["w"], outs, width, dtype)

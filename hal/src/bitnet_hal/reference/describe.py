@@ -12,7 +12,7 @@ from bitnet_hal.host_memory import total_memory
 from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, EXPERT_KERNELS
 
 ALIGNMENT = 64
-"""Bytes, as SIMD loads of other CPU devices need: unaligned plans fail on this device already."""
+"""Bytes; the alignment that SIMD loads of other CPU devices need, so that unaligned plans fail on this device too."""
 
 
 def numpy_info() -> DeviceInfo:

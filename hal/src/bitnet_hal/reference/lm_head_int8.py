@@ -10,7 +10,7 @@ from bitnet_hal.reference.quantize import F32, Arrays, sizes
 from bitnet_hal.rounding import ceil_div
 
 _CHUNK = 1 << 20
-"""Elements of the head that are decoded in one piece."""
+"""Elements of the head that are decoded at once."""
 
 
 def _table(a: Arrays, p: Params) -> U8:

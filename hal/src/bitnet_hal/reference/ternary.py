@@ -10,7 +10,7 @@ from bitnet_hal.reference.quantize import F32, Arrays, output_block, sizes
 from bitnet_hal.rounding import ceil_div
 
 _CHUNK = 1 << 19
-"""Weights that are unpacked in one piece: f32 copies of that many stay in the CPU cache."""
+"""Weights that are unpacked at once; their f32 copies fit in the CPU cache."""
 _EXACT_WIDTH = 1 << 16
 """Largest width whose f32 sums of 2 * 128 * K / 4 stay below 2^24, so that BLAS computes exact integers."""
 

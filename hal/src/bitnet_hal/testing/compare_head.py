@@ -13,8 +13,8 @@ _SLACK = 1e-5
 
 
 def check_packed(what: str, launch: CaseLaunch, actual: Arrays) -> None:
-    """Check that codes are nearest to w / scale, up to ties, and that each error bound holds and is at most 1.1
-    times too large."""
+    """Check that codes are nearest to w / scale, up to ties, and that each error bound is 1 to 1.1 times the true
+    error."""
     outs = int(launch.params["outs"])
     width = int(launch.params["width"])
     w = launch.arrays["w"].view("<f2").reshape(outs, width).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Launches of all kernels in many sizes, for tests of a plugin's tunings; no launch has inputs, so they cost little."""
+"""Launches of all kernels in many sizes, without inputs, for tests of a plugin's tunings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bitnet_hal.testing.cases.registry import all_cases
 from bitnet_hal.tuning.query import TuningQuery
 
 ROWS = (1, 9, 1024)
-"""A decode step, a short prompt and a long one, beside the rows of the kit's cases."""
+"""Rows of a decode step, a short prompt and a long one, in addition to those of the kit's cases."""
 
 
 @cache
@@ -30,7 +30,7 @@ def all_launches() -> tuple[tuple[KernelSpec, dict[str, int], ParamDict], ...]:
 
 
 def tuning_queries(info: DeviceInfo) -> Iterator[TuningQuery]:
-    """Yield a query for each of these launches whose kernel the device offers."""
+    """Yield a query for each launch of `all_launches` whose kernel the device offers."""
     for spec, constants, params in all_launches():
         if spec.base or spec.name in info.kernels:
             yield TuningQuery(spec, constants, params, info)

@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from bitnet_hal.testing.tiers import CATEGORIES, TIERS
 
     for marker, meaning in {**TIERS, **CATEGORIES}.items():
-        config.addinivalue_line("markers", f"{marker}: of the conformance kit: {meaning}")
+        config.addinivalue_line("markers", f"{marker}: rule of the conformance kit: {meaning}")
     config.addinivalue_line("markers", "bitnet_perf: a measurement, run by --bitnet-perf alone")
 
 
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark(items: Sequence[pytest.Item]) -> None:
-    """Give each rule the markers of its tier and category."""
+    """Add the markers of its tier and category to each rule."""
     from bitnet_hal.testing.tiers import MARKERS
 
     for item in items:
@@ -120,7 +120,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     pairs = [
         pytest.param(target, one, id=f"{target.id}-{label}")
         for target, one, label in named
-        if crc32(label.encode()) % count == number - 1  # not in turns: neighbours differ in one constant
+        if crc32(label.encode()) % count == number - 1  # a hash, not every Mth case: neighbours differ in one constant
     ]
     metafunc.parametrize(("bitnet_target", name), pairs, indirect=["bitnet_target"], scope="module")
 
@@ -135,7 +135,7 @@ def _results(config: pytest.Config) -> Results:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the outcome of every rule for `--bitnet-report`."""
+    """Collect the outcome of every rule for `--bitnet-report`."""
     report = yield
     if item.config.getoption(REPORT) and _of_the_kit(item):
         _results(item.config).add(report)

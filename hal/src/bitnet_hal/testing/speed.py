@@ -27,7 +27,7 @@ CONTEXT = 512
 ADVANCES = 4096
 """Positions that argmax_advance can advance during a measurement: more than (REPLAYS + 2) * MOST launches."""
 MOST = 200
-"""Most launches in one recording."""
+"""Maximum launches in one recording."""
 MEASURED_S = 0.1
 REPLAYS = 5
 
@@ -56,7 +56,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class SpeedResult:
-    """The median time of a launch. device_us is by the device's clock, None without the feature "timings"."""
+    """The median time of a launch. device_us: by the device's clock, None without the feature "timings"."""
 
     kernel: str
     label: str

@@ -54,8 +54,8 @@ class BackendConformance(
     """The rules of the kit. Derive from it in a test module, set `backend`, and run pytest.
 
     backend: the name of an installed entry point ("opencl"), a Backend, or a function that returns one (for a plugin
-    that is not installed). Every rule runs on every device of the backend. If there is no device, the rules skip with
-    the reason, or fail with `--require-device`.
+    that is not installed). Every rule runs on every device of the backend. If there is no device, the rules are skipped
+    with the reason, or fail with `--require-device`.
     """
 
     backend: ClassVar[str | Backend | Callable[[], Backend]]

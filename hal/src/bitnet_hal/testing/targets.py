@@ -76,8 +76,8 @@ def targets_of(cls: type) -> Sequence[Target]:
 
 
 def operands_for(name: str, target: Target) -> Sequence[str | Case | Shape]:
-    """Return a device's kernels, the products among them, their cases, or the shapes to time, as the fixture `name`
-    asks."""
+    """Return the values of the fixture `name` for a device: its kernels, the products among them, their cases, or the
+    shapes to time."""
     optional = target.info.kernels if target.info else frozenset()
     kernels = [name for name, spec in CATALOGUE.items() if spec.base or name in optional]
     if name == "kernel":

@@ -10,11 +10,11 @@ TIERS = {
 }
 CATEGORIES = {
     "availability": "the plugin and its devices are found and described",
-    "functionality": "calls do what the contract says",
-    "accuracy": "results are those of the reference",
+    "functionality": "calls behave as the contract specifies",
+    "accuracy": "results match the reference",
     "performance": "time",
-    "resource": "memory is given, kept apart and given back",
-    "fallback": "what is refused or fails says so, and the device goes on",
+    "resource": "memory is allocated, isolated and freed",
+    "fallback": "invalid or failing calls raise the documented error, and the device still works",
 }
 MARKERS: dict[str, tuple[str, str]] = {
     "PluginRules": ("tier1", "availability"),

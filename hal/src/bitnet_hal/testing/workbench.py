@@ -18,7 +18,7 @@ from bitnet_hal.launcher import Launcher, PreparedKernel
 from bitnet_hal.testing.cases.case import SENTINEL, Array, Arrays, Case, CaseLaunch
 
 GUARD = 256
-"""Least bytes before and after every operand; more if the device's alignment requires it."""
+"""Minimum guard bytes before and after every operand; more if the device's alignment requires it."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Prepared:
         return [*self.views.values(), *([whole(workspace)] if workspace else [])]
 
     def run(self, device: Device) -> None:
-        """Launch it, or add it to the current recording."""
+        """Run the launch, or add it to the current recording."""
         device.launch(self.kernel, self.grid, self.bound, self.params)
 
 
 class Bench:
-    """A device that is opened on first use, with a cache of compiled kernels; it frees the buffers of each rule."""
+    """A device that is opened on first use, with a cache of compiled kernels and the buffers of the current rule."""
 
     def __init__(self, backend: Backend, index: int, info: DeviceInfo) -> None:
         self.backend = backend
@@ -116,7 +116,7 @@ class Bench:
         return contents[view.offset : end].view(dtype)
 
     def compiled(self, spec: KernelSpec, constants: Constants, params: Params) -> tuple[PreparedKernel, Grid]:
-        """Return the kernel and grid that the launcher uses for such a launch.
+        """Return the kernel and grid that the launcher uses for these constants and parameters.
 
         Skips the rule if the device does not offer the kernel or cannot compile it; `test_kernel_is_offered` fails for
         the latter.

@@ -10,7 +10,7 @@ from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 
 FEW_ROWS = 8
-"""Maximum rows of a decode step; every backend must keep the kernels of its steps batch-invariant up to so many."""
+"""Maximum rows of a decode step; up to this number, every backend must keep the kernels of a step batch-invariant."""
 
 
 def shared_heads(params: Params, limit: int) -> int:
@@ -61,7 +61,7 @@ class TuningQuery:
         return shared_heads(self.params, limit)
 
     def unsupported(self, why: str) -> UnsupportedError:
-        """Return the error to raise if this kernel cannot serve the launch, or another one serves it better."""
+        """Return the error for a launch that this kernel cannot serve, or that another kernel serves better."""
         return UnsupportedError(
             f"{self.spec.name}: {why}", backend=self.info.backend, device=self.info.name, operation="tuning"
         )

@@ -56,7 +56,7 @@ class TuningTable:
         self.rows = {kernel: tuple(TuningRow(**row) for row in rows) for kernel, rows in content.items()}
 
     def all(self, query: TuningQuery, max_group: int = 1 << 16) -> list[Tuning]:
-        """Return the tunings of every row that matches a launch, on a device as in `tune`."""
+        """Return the tunings of all rows that match a launch. Arguments as in `tune`."""
         rows = self.rows.get(query.spec.name, ())
         return [row.tuning(query.size) for row in rows if row.matches(query, max_group) and not row.unsupported]
 

@@ -73,7 +73,7 @@ class Arrivals:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stop the thread that looks for devices."""
         self._stop.set()
 
     def _run(self) -> None:

@@ -56,7 +56,7 @@ class Dispatcher:
         self._moves: dict[Request, tuple[int, int]] = {}  # devices that failed, and tokens at the last of them
 
     def submit(self, requests: Iterable[Request]) -> None:
-        """Queue requests."""
+        """Queue requests for the replicas."""
         with self.lock:
             self._queue.extend(requests)
             self.assign()

@@ -19,10 +19,10 @@ Arrays = dict[str, Array]
 Rng = np.random.Generator
 
 BATCH_ROWS = 150
-"""Rows of the cases of batch invariance: a prompt, which steps cut at different places."""
+"""Rows of each case of batch invariance: a prompt, which the rule cuts into steps at different places."""
 
 SENTINEL = 0xA5
-"""Byte in guards, and in outputs that a kernel must write completely."""
+"""Fill byte of guards, and of outputs that a kernel must write completely."""
 DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
 
 

@@ -21,7 +21,7 @@ GOES_ON: Runs = ((2, 17, 5),)
 ONE: Runs = ((3, 200, 1),)
 MIXED: Runs = ((2, 9, 1), (0, 0, 3), (-1, 0, 2), (3, 4, 7), (-1, 0, 1))
 PROMPTS: Runs = ((0, 0, 70), (2, 33, 40), (-1, 0, 2), (3, 5, 1))
-"""Rows enough to be taken in chunks, which the runs do not fill."""
+"""Runs long enough to be processed in chunks, and not a multiple of a chunk."""
 EVERY = {
     "begins": BEGINS,
     "goes-on": GOES_ON,
@@ -172,7 +172,7 @@ def _gated_cases() -> Iterator[Case]:
 
 
 BATCH: Runs = ((2, 9, 1), (0, 0, 3), (3, 4, 7), (1, 40, BATCH_ROWS - 11))
-"""Single rows, the start of a prompt and its continuation, each a sequence."""
+"""Single rows, the start of a prompt and a continuation, each of a sequence of its own."""
 
 
 def batches() -> Iterator[Case]:

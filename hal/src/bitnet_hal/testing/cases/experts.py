@@ -39,7 +39,7 @@ def _product(
     each: bool = False,
     kind: str = "",
 ) -> CaseLaunch:
-    """Each row has `used` different experts. each: a row of q for every pair."""
+    """Build matmul_experts with `used` different experts per row. each: True for a row of q for every pair."""
     width = padded(columns)
     inputs = used if each else 1
     params: ParamDict = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
@@ -126,7 +126,7 @@ def _sum(rng: Rng, rows: int, width: int, used: int, kind: str = "") -> CaseLaun
 
 
 def cases() -> Iterator[Case]:
-    """Yield sizes of real models and odd ones, few and many rows, ties, NaN, and experts that nobody has."""
+    """Yield sizes of real models and odd ones, few and many rows, ties, NaN, and experts that do not exist."""
     name = "route_experts"
     for rows, experts, used in ((1, 256, 8), (3, 5, 2), (2, 1, 1), (33, 128, 6), (2, 40, 40), (1, 600, 256)):
         yield Case(name, f"t{rows}-e{experts}-u{used}", _route, (rows, experts, used))

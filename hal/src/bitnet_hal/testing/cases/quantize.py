@@ -56,7 +56,7 @@ def _final(rng: Rng, rows: int, width: int, edit: Edit | None = None) -> CaseLau
 
 
 def _gain(rng: Rng, rows: int, width: int) -> CaseLaunch:
-    """A launch that multiplies by gamma / 2^20: beside its eps the mean square vanishes."""
+    """Return a launch that multiplies by gamma / 2^20, because its eps is much larger than the mean square."""
     launch = _final(rng, rows, width)
     launch.params["eps"] = 2.0**40
     launch.arrays["gamma"] = launch.arrays["gamma"] * np.float32(2**20)

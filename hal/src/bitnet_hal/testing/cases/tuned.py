@@ -1,4 +1,4 @@
-"""The few cases of a product with which every tuning on offer is tested."""
+"""The few cases of a product with which every offered tuning is tested."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bitnet_hal.testing.cases.case import Case
 from bitnet_hal.testing.cases.registry import cases_of
 
 _MOST_WEIGHTS = {(1, 1): 520_000, (5, 8): 200_000, (9, 64): 200_000, (65, 300): 200_000}
-"""Fewest and most rows of each case (one row, few rows, a batch, a prompt): the maximum elements of its matrix, as an
-emulated device multiplies a few millions a second."""
+"""(minimum, maximum) rows of a case -> maximum elements of its matrix, for one row, few rows, a batch and a prompt. An
+emulated device computes only a few million products per second."""
 
 
 def products() -> list[str]:

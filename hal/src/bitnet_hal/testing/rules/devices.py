@@ -25,7 +25,7 @@ METHODS = {
     "sensors": "sensors",
     "kernel-resources": "kernel_resources",
 }
-"""The method of a device for each feature that is one."""
+"""The method of a device by feature."""
 OPENINGS = 6
 GROWTH_PER_OPENING = 8 << 20
 HELD = 16 << 20
@@ -59,10 +59,10 @@ class DeviceRules:
     def test_the_log_says_what_happens(
         self, bench: Bench, caplog: pytest.LogCaptureFixture, entry_point: tuple[str, str] | None
     ) -> None:
-        """The plugin must log under its package's name: the device (info), compiles, large allocations and failures
-        (debug).
+        """The plugin must log under its package's name: the opened device at level info; compilations, large
+        allocations and failures at level debug.
 
-        `BITNET_LOG=bitnet_vulkan=debug` then shows them. BaseDevice does it for every device that derives from it.
+        `BITNET_LOG=bitnet_vulkan=debug` then shows them. Devices derived from BaseDevice do so.
         """
         package = entry_point[1].partition(".")[0] if entry_point else ""
         with caplog.at_level(logging.DEBUG, package or None):

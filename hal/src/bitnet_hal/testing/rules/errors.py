@@ -29,7 +29,7 @@ class ErrorRules:
         pytest.skip("the test class does not override compile_broken_source()")
 
     def failures(self) -> Sequence[Failure]:
-        """Override: return calls that raise the native failures of the plugin's error table, each with its class."""
+        """Override: return calls that raise the native failures in the plugin's error table, each with its class."""
         return ()
 
     def test_a_source_that_does_not_compile_gives_the_log(self, bench: Bench) -> None:

@@ -1,5 +1,5 @@
-"""Rules about optional features: timings, several replays by one call, reads that do not stop the queue, sensors, and
-resources of kernels."""
+"""Rules about optional features: timings, several replays by one call, asynchronous readback, sensors, and resources of
+kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bitnet_hal.testing.rules.recordings import count, counter, permutation
 from bitnet_hal.testing.workbench import Bench
 
 LEAST_SHARE = 50
-"""Largest ratio of a replay's wall time to the device time of its launches: starting a replay costs some tens of us."""
+"""Maximum ratio of a replay's wall time to the device time of its launches; starting a replay takes some tens of us."""
 
 
 class FeatureRules:
@@ -35,7 +35,7 @@ class FeatureRules:
             pytest.skip('the device does not claim "kernel-resources"')
         device: Any = bench.device  # a KernelResourcesDevice, as the feature says
         used = device.kernel_resources(counter(bench).kernel)
-        assert used, "the device claims to know what kernels use, and says nothing"
+        assert used, "the device claims the feature but reports no resources"
         assert used.keys() <= KERNEL_RESOURCES.keys()
         assert min(used.values()) >= 0
         assert 0 < used.get("occupancy", 1) <= 1, f"occupancy is a share: {used}"
@@ -88,7 +88,7 @@ class FeatureRules:
         recording.close()
 
     def test_many_replays(self, bench: Bench) -> None:
-        """With the feature "replay-many", `replay_many` must run a recording as often as it is told, between the work
+        """With the feature "replay-many", `replay_many` must run a recording `times` times, in order with the work
         queued before and after it."""
         if "replay-many" not in bench.device.info.features:
             pytest.skip('the device does not claim "replay-many"')
@@ -102,13 +102,13 @@ class FeatureRules:
             device.replay(recording)
             device.replay_many(recording, times)
             total += 2 * (1 + times)
-            assert count(bench, ones) == total, f"one replay and {times} by one call left the count at the wrong number"
+            assert count(bench, ones) == total, f"the count is wrong after one replay and {times} by one call"
         recording.close()
         with pytest.raises(ValueError):
             device.replay_many(recording, 1)
 
     def test_reading(self, bench: Bench) -> None:
-        """With the feature "async-readback", each of two pending reads must return the contents at its place in the
+        """With the feature "async-readback", each of two pending reads must return the contents as of its place in the
         queue."""
         if "async-readback" not in bench.info.features:
             pytest.skip('the device does not claim "async-readback"')
@@ -127,7 +127,9 @@ class FeatureRules:
             for row, read in zip(found, reads, strict=True):
                 read(row.data.cast("B"))
             before = 101 * cycle
-            assert (found == [[before + 50], [before + 100]]).all(), f"not the contents at that place: {found}"
+            assert (found == [[before + 50], [before + 100]]).all(), (
+                f"not the contents as of the read's place in the queue: {found}"
+            )
             assert count(bench, ones) == before + 101
         with pytest.raises(ValueError):
             device.read_async(ones.views["y"])(memoryview(bytearray(4)))
@@ -138,7 +140,7 @@ class FeatureRules:
         held = bytearray(MAX_ASYNC_READ)
         device.upload(whole(large), memoryview(bytes(MAX_ASYNC_READ + 4)))
         read(memoryview(held))
-        assert held == data, "not the contents at that place in the queue"
+        assert held == data, "not the contents as of the read's place in the queue"
         with pytest.raises(ValueError):
             device.read_async(whole(large))
         device.free(large)

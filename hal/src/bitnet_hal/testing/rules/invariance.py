@@ -14,15 +14,15 @@ from bitnet_hal.testing.cases.registry import batches_of
 from bitnet_hal.testing.workbench import Bench
 
 FEW = 24
-"""Rows that are cut into steps of 2 to 8 rows, so that each of them is first, in the middle and last."""
+"""Rows that are cut into steps of 2 to 8 rows, so that each row is once first, once in the middle and once last."""
 SOME = 64
 """Rows that are cut into steps of up to 64 rows."""
 PROMPTS = ((BATCH_ROWS,), (100, 50), (37, 113))
-"""Steps of prompts: one, and two cuts."""
+"""Sizes of a prompt's steps: a single step, and two ways to cut the prompt."""
 
 
 def partitions(limit: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sizes of consecutive steps, none larger than `limit`, and at least one cut that is not regular."""
+    """Yield the sizes of consecutive steps of at most `limit` rows, in at least one case of irregular sizes."""
     regular = [(FEW, rows) for rows in range(2, 9)] + [(SOME, rows) for rows in (9, 16, 33, SOME)]
     for total, rows in regular:
         if rows <= limit:
@@ -35,7 +35,7 @@ def partitions(limit: int) -> Iterator[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Batch:
-    """A case of BATCH_ROWS rows, of which steps take some.
+    """A case of BATCH_ROWS rows that is computed in several steps.
 
     by_row: bindings with one part for each row of the launch. carried: written bindings that steps share, such as
     states and caches.
@@ -70,7 +70,7 @@ class Batch:
     def run(self, bench: Bench, steps: Sequence[int]) -> tuple[Arrays, Arrays]:
         """Run consecutive steps of these sizes from the first row on.
 
-        Returns the written bindings by row, [rows, ...], and the carried ones after the last step, as bytes.
+        Return the written bindings by row, [rows, ...], and the carried ones after the last step, as bytes.
         """
         spec = self.case.spec
         written = [b.name for b in spec.bindings if b.access != "r" and b.name in self.by_row]
@@ -97,7 +97,7 @@ class InvarianceRules:
 
     def test_rows_are_batch_invariant(self, bench: Bench, kernel: str) -> None:
         """A row must have the same bits alone, and first, last and in the middle of as many rows as the device declares
-        for the kernel; states and caches must not depend on the places at which a prompt is cut into steps.
+        for the kernel; states and caches must not depend on how a prompt is cut into steps.
 
         Launches share the tuning of the declared rows, except for any number of rows and with the feature
         "batch-invariant": each has its own tuning then.

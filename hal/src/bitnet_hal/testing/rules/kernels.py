@@ -17,7 +17,7 @@ from bitnet_hal.testing.workbench import Bench
 from bitnet_hal.tuning.measured import tiling_key
 
 MOST_TUNINGS = 16
-"""Tunings of a product: each costs an owner of the device the time to compile and measure it."""
+"""Maximum tunings of a product: `bitnet tune` compiles and measures each of them."""
 
 
 class KernelRules:

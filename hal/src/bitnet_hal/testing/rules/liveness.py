@@ -17,7 +17,7 @@ WORDS = 64
 """i32 elements of the buffers in these rules."""
 
 
-def _kept(bench: Bench, *launches: Prepared) -> Recording:
+def _recorded(bench: Bench, *launches: Prepared) -> Recording:
     with bench.device.record() as recording:
         for launch in launches:
             launch.run(bench.device)
@@ -29,7 +29,7 @@ def _numbers(first: int) -> Any:
 
 
 class LivenessRules:
-    """Rules about objects that are closed, freed or another device's: using one must raise ValueError before
+    """Rules about objects that are closed, freed or owned by another device: using one must raise ValueError before
     anything runs."""
 
     def test_transfers_inside_record_take_effect_at_once(self, bench: Bench) -> None:
@@ -56,7 +56,7 @@ class LivenessRules:
         the recording."""
         ones = counter(bench)
         spare = bench.alloc(64)
-        earlier = _kept(bench, ones)
+        earlier = _recorded(bench, ones)
         refused: dict[str, Callable[[], object]] = {
             "free": lambda: bench.device.free(spare),
             "release": lambda: bench.device.release(ones.kernel),
@@ -84,8 +84,8 @@ class LivenessRules:
         try:
             ones = counter(other)
             others = counter(other)
-            recording = _kept(other, others, ones)
-            sound = _kept(other, others)
+            recording = _recorded(other, others, ones)
+            sound = _recorded(other, others)
             if gone == "buffer":
                 other.device.free(ones.views["q"].buffer)
             elif gone == "kernel":
@@ -110,7 +110,7 @@ class LivenessRules:
         other = bench.second()
         ones = counter(other)
         device = other.device
-        recording = _kept(other, ones)
+        recording = _recorded(other, ones)
         view = ones.views["y"]
         other.close()
         host = memoryview(bytearray(view.nbytes))
@@ -140,7 +140,7 @@ class LivenessRules:
         try:
             mine = counter(bench)
             theirs = counter(other)
-            recording = _kept(other, theirs)
+            recording = _recorded(other, theirs)
             view = theirs.views["y"]
             host = memoryview(bytearray(theirs.views["y"].nbytes))
             bound = [view if one is mine.views["y"] else one for one in mine.bound]
@@ -186,7 +186,7 @@ class LivenessRules:
     def test_a_recording_may_be_closed_while_it_is_queued(self, bench: Bench) -> None:
         """Replays queued before `close` must still run."""
         ones = counter(bench)
-        recording = _kept(bench, *[ones] * 5)
+        recording = _recorded(bench, *[ones] * 5)
         for _ in range(10):
             bench.device.replay(recording)
         recording.close()
@@ -199,7 +199,7 @@ class LivenessRules:
 
         def record() -> None:
             made["ones"] = counter(other)
-            made["recording"] = _kept(other, made["ones"])
+            made["recording"] = _recorded(other, made["ones"])
 
         steps: list[Callable[[], object]] = [
             lambda: other.device,

@@ -14,12 +14,12 @@ from bitnet_hal.testing.resident import resident
 from bitnet_hal.testing.workbench import Bench
 
 SIZES = (1, 2, 3, 4, 5, 31, 63, 64, 65, 255, 256, 257, 4095, 4097, 65537, (1 << 20) + 1, (16 << 20) + 3)
-"""Bytes: one, around powers of two, and a few odd sizes."""
+"""Sizes in bytes: one, around powers of two, and a few odd sizes."""
 LARGE = 512 << 20
 CYCLES = 10_000
 CYCLE_BYTES = 16 << 10
 GROWTH = 48 << 20
-"""Bytes that a process may grow by over CYCLES buffers of CYCLE_BYTES (160 MB if all of them leaked)."""
+"""Bytes by which a process may grow over CYCLES buffers of CYCLE_BYTES (160 MB if all of them leaked)."""
 
 
 def _noise(count: int) -> npt.NDArray[np.uint8]:

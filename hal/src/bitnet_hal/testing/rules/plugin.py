@@ -1,4 +1,4 @@
-"""Rules about the plugin module: it must be cheap to import, and its name and version must be correct."""
+"""Rules about the plugin module: cheap import, correct name and version."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def permutation(bench: Bench, source: View | None, target: View | None, order: A
 
 
 SOAK = 100
-"""Number of recordings in the soak test, and of launches in each."""
+"""Recordings in the soak test, and launches in each."""
 SOAK_GROWTH = 16 << 20
 
 
