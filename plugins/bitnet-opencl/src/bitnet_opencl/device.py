@@ -146,8 +146,10 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         return [(event.profile.end - event.profile.start) * 1e-9 for event in events]
 
     def _wait(self) -> None:
-        with checked("synchronize"):
+        try:
             self._reach(self._fence())
+        except cl.Error as error:
+            raise converted(error, "synchronize") from error
         self._copies.clear()
         self._ring.drained()
 

@@ -66,7 +66,7 @@ class MultiStepScheduler:
         outputs: list[RequestOutput] = []
         for request, row in zip(requests.copy(), tokens.tolist(), strict=True):
             good = row[: row.index(-1)] if -1 in row else row
-            output = self._results.accept_tokens(request, len(good), good)
+            output = RequestOutput(request, admission.accept_tokens(request, len(good), good))
             if len(good) < count and request.finish_reason is None:
                 output = self._results.fail(request, not_a_number(), output.tokens)
             outputs.append(output)

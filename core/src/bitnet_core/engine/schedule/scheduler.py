@@ -60,8 +60,8 @@ class Scheduler:
         self._admission = Admission(context, self.counts, recurrent=recurrent)
         self.waiting = self._admission.waiting
         self.running = self._admission.running
-        self._results = StepResults(self._admission, self.counts, self.errors)
-        self.seconds = self._results.seconds
+        self.seconds = {"prefill": 0.0, "decode": 0.0}
+        self._results = StepResults(self._admission, self.errors)
         self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
@@ -114,8 +114,23 @@ class Scheduler:
             except Exception:
                 self._start_over()
                 raise
-            self._results.add_time(requests, time.perf_counter() - began, done)
+            self._add_time(requests, time.perf_counter() - began, done)
         return self.take_ended() + done if self._ended else done
+
+    def _add_time(self, requests: list[Request], seconds: float, done: list[RequestOutput]) -> None:
+        """Add the duration of a step to its requests and to the totals."""
+        prompts = False
+        for request in requests:
+            if request.prefilling:
+                prompts = True
+                request.prefill_seconds += seconds
+                request.prefilling = len(request.tokens) == request.prompt_tokens
+            else:
+                request.decode_seconds += seconds
+        self.seconds["prefill" if prompts else "decode"] += seconds
+        if not prompts:
+            for output in done:
+                self.counts["decoded_tokens"] += len(output.tokens)
 
     def _advance(self, queued: int) -> list[RequestOutput]:
         greedy = True
