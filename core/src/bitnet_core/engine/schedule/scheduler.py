@@ -168,9 +168,9 @@ class Scheduler:
     def _with_prompts(self) -> list[RequestOutput]:
         """Run a step while prompts are pending."""
         self._admission.reserve(1)
-        prompts = self.prompts
-        if not self._runner.decodes_apart:
-            return prompts.step(self._runner, self.running, self.chunk)
+        runner, prompts = self._runner, self.prompts
+        if not runner.decodes_apart:
+            return prompts.step(runner, self.running, self.chunk)
         decoding: list[Request] = []
         pending: list[Request] = []
         for request in self.running:
@@ -179,17 +179,27 @@ class Scheduler:
             elif request.pending:  # else its first token is in flight
                 decoding.append(request)
         turn = bool(decoding) and self._prompt_seconds > SHARED_SECONDS
+        greedy = all(request.greedy for request in decoding)
+        if turn and pending and greedy and isinstance(runner, Runner) and runner.multi_step.can_run_ahead:
+            return self._turn(runner, decoding, pending)
         if prompts.in_flight and (turn or not pending):
             return prompts.read()
         if turn or not pending:
             self._prompt_seconds = 0.0
-            if all(request.greedy for request in decoding):
-                return self.multi_step.step(self._runner, decoding, 0, 1)
-            return self._sampled(decoding)
+            return self.multi_step.step(runner, decoding, 0, 1) if greedy else self._sampled(decoding)
         began = time.perf_counter()
-        done = prompts.step(self._runner, pending, self.chunk)
+        done = prompts.step(runner, pending, self.chunk)
         self._prompt_seconds = self._prompt_seconds + time.perf_counter() - began if decoding else 0.0
         return done
+
+    def _turn(self, runner: Runner, decoding: list[Request], pending: list[Request]) -> list[RequestOutput]:
+        """Queue a step of the decoding requests and the next one with prompts, before the tokens of either are read."""
+        self._prompt_seconds = 0.0
+        read = self.multi_step.queue_one(runner, decoding)
+        if self.prompts.in_flight:
+            self._results.left += self.prompts.read()
+        self._results.left += self.prompts.step(runner, pending, self.chunk)
+        return read()
 
     def _sampled(self, requests: list[Request]) -> list[RequestOutput]:
         """Decode one token of all running requests, or of some for which blocks are reserved."""
