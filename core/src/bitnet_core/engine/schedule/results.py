@@ -18,11 +18,19 @@ class RequestOutput(NamedTuple):
 
 
 class StepResults:
-    """Applies sampled rows and errors to requests. errors: as in Scheduler."""
+    """Applies sampled rows and errors to requests. errors: as in Scheduler. left: outputs that the next step returns
+    beside its own."""
 
     def __init__(self, admission: Admission, errors: ErrorLog) -> None:
         self._admission = admission
         self._errors = errors
+        self.left: list[RequestOutput] = []
+
+    def take_left(self) -> list[RequestOutput]:
+        """Return the outputs of `left`, once."""
+        left = self.left
+        self.left = []
+        return left
 
     def process_rows(self, request: Request, count: int, rows: list[SampleRow]) -> RequestOutput:
         """Add `count` computed rows, and the token that was sampled from the last of `rows`."""
