@@ -356,7 +356,7 @@ def test_the_speed_of_a_step_counts_from_the_end_of_the_last(
         engine.add_request(prompt, max_tokens=9)
     engine.step()
     prompts = engine.scheduler.prompts
-    prompts._in_flight[0].began = None  # of the first step nothing is known
+    prompts.in_flight[0].began = None  # of the first step nothing is known
 
     def wait() -> None:
         clock.now += waits

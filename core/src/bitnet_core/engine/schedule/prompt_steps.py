@@ -71,24 +71,23 @@ class StepInFlight:
 
 
 class PromptScheduler:
-    """Schedules steps with prompts."""
+    """Schedules steps with prompts. in_flight: queued steps whose tokens are not read, oldest first."""
 
     def __init__(self, admission: Admission, results: StepResults) -> None:
         self._admission = admission
         self._results = results
-        self._in_flight: list[StepInFlight] = []
+        self.in_flight: list[StepInFlight] = []
         self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
         self._idle = True  # the device has ended the last step with prompts, as its logits were read
 
-    @property
-    def in_flight(self) -> bool:
-        """True if first tokens of requests are to be read; steps that no request waits for are forgotten."""
-        self._in_flight = [step for step in self._in_flight if any(map(step.stands, range(len(step.owned))))]
-        return bool(self._in_flight)
+    def awaited(self) -> bool:
+        """Return whether first tokens of requests are to be read; steps that no request waits for are forgotten."""
+        self.in_flight = [step for step in self.in_flight if any(map(step.stands, range(len(step.owned))))]
+        return bool(self.in_flight)
 
     def forget(self) -> None:
         """Forget the steps in flight: the device or its cache is given up."""
-        self._in_flight.clear()
+        self.in_flight.clear()
 
     def step(self, runner: Runner | RequestGroups, requests: Sequence[Request], chunk: int) -> list[RequestOutput]:
         """Run one row of each of these requests that decodes, and as many prompt rows as `chunk` allows.
@@ -96,8 +95,8 @@ class PromptScheduler:
         On a device that allows it, the first tokens of greedy requests are read after the next step was queued, by the
         next call of `step` or `read`. Outputs of requests without a token are left in StepResults.
         """
-        follows = self.in_flight
-        if len(self._in_flight) == _IN_FLIGHT:  # an error interrupted the last read
+        follows = self.awaited()
+        if len(self.in_flight) == _IN_FLIGHT:  # an error interrupted the last read
             return self.read()
         batch = self._batch(requests, chunk)
         if not batch.ordered:
@@ -110,15 +109,15 @@ class PromptScheduler:
 
     def read(self) -> list[RequestOutput]:
         """Wait for the first tokens of the requests whose prompts ended in the oldest step in flight."""
-        step = self._in_flight[0]
+        step = self.in_flight[0]
         asked = time.perf_counter()
         logits = step.read()
         now = time.perf_counter()
-        del self._in_flight[0]
+        del self.in_flight[0]
         if step.began is not None:
             self._keep_speed(step.batch.rows, now - step.began)
-        if self._in_flight and now - asked > _WAITED:
-            self._in_flight[0].began = now
+        if self.in_flight and now - asked > _WAITED:
+            self.in_flight[0].began = now
         outputs: list[RequestOutput] = []
         for number, (row, top_logits) in enumerate(zip(step.batch.ordered, logits, strict=True)):
             if step.stands(number):
@@ -160,10 +159,10 @@ class PromptScheduler:
 
     def _queue(self, runner: Runner, batch: PromptBatch, chunk: int) -> None:
         """Queue a step whose tokens are read later."""
-        began = time.perf_counter() if self._idle and not self._in_flight else None
+        began = time.perf_counter() if self._idle and not self.in_flight else None
         read = runner.queue_prompts(batch.spans, batch.wanted, batch.logits_requests, chunk)
         owned = [row.request.blocks for row in batch.ordered]
-        self._in_flight.append(StepInFlight(batch, owned, began, read))
+        self.in_flight.append(StepInFlight(batch, owned, began, read))
         self._idle = True  # once it is read
         self._results.left += [self._results.process_rows(request, count, []) for request, count, _ in batch.taken]
 

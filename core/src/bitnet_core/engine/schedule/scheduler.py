@@ -103,7 +103,7 @@ class Scheduler:
                 self._start_over()
                 raise
             self._add_time(requests, time.perf_counter() - began, done)
-        return self._results.take_left() + done
+        return self._results.take_left() + done if self._results.left else done
 
     def _add_time(self, requests: list[Request], seconds: float, done: list[RequestOutput]) -> None:
         """Add the duration of a step to its requests and to the totals."""
@@ -126,7 +126,7 @@ class Scheduler:
             if request.computed + 1 < len(request.tokens) or request.scored:
                 return self._with_prompts()
             greedy = greedy and request.greedy
-        if self.prompts.in_flight:
+        if self.prompts.in_flight and self.prompts.awaited():
             return self.prompts.read()
         most = math.inf  # tokens of each request before draft tokens may be verified
         speculative = self.speculative
@@ -197,7 +197,7 @@ class Scheduler:
         greedy = all(request.greedy for request in decoding)
         if turn and pending and greedy and isinstance(runner, Runner) and runner.multi_step.can_run_ahead:
             return self._turn(runner, decoding, pending)
-        if prompts.in_flight and (turn or not pending):
+        if prompts.awaited() and (turn or not pending):
             return prompts.read()
         if turn or not pending:
             self._prompt_seconds = 0.0
@@ -211,7 +211,7 @@ class Scheduler:
         """Queue a step of the decoding requests and the next one with prompts, before the tokens of either are read."""
         self._prompt_seconds = 0.0
         read = self.multi_step.queue_one(runner, decoding)
-        if self.prompts.in_flight:
+        if self.prompts.awaited():
             self._results.left += self.prompts.read()
         self._results.left += self.prompts.step(runner, pending, self.chunk)
         return read()
