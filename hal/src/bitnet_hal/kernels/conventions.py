@@ -50,8 +50,8 @@ NAMES: dict[str, str] = {
 TEXT = """\
 `(+)=` is `+=` if ADD is 1 and `=` if it is 0. `[a | b]` is a row that holds a, then b. `x[t, :]` is the whole row t.
 Of a row y, `max|y|` is the largest absolute value, `|y|` the Euclidean norm and `mean(y^2)` the mean over its columns;
-a head is normed like a row. Indexes are integers, and their division rounds down. A name that a kernel's own tables or
-formulas define has that meaning there.
+a head is normed like a row. Indexes are integers, and their division rounds down; ceil and ceil_div round up. A name
+that a kernel's own tables or formulas define has that meaning there.
 
 **Bindings** are C-contiguous and little-endian. Access `r` is read only; `w` is written whole; `rw` also covers outputs
 of which only a part is written: all other elements keep their bits. A `*` in a shape is a size that the kernel does not

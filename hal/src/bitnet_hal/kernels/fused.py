@@ -135,15 +135,19 @@ def _matrix(name: str, rows: Size, columns: str, shape: str) -> tuple[Binding, B
         width, block = ceil_div(_columns(params, columns), 128) * 128, constants["BLOCK"]
         return rows(params, constants) * (ceil_div(width, block) if block else 1)
 
-    blocks = f"[{shape}] or with ceil(padded columns / BLOCK) columns"
+    width = f"pad({_columns_text(columns)})"
     return (
-        Binding(f"w_{name}", "u8", "r", f"[{shape}, padded columns / 4]", codes),
-        Binding(f"s_{name}", "f32", "r", blocks, scales),
+        Binding(f"w_{name}", "u8", "r", f"[{shape}, {width} / 4]", codes),
+        Binding(f"s_{name}", "f32", "r", f"[{shape}] or [{shape}, ceil({width} / BLOCK)]", scales),
     )
 
 
 def _columns(params: Params, name: str) -> int:
     return int(params["n_heads"]) * int(params["head_dim"]) if name == "queries" else int(params[name])
+
+
+def _columns_text(name: str) -> str:
+    return "n_heads * head_dim" if name == "queries" else name
 
 
 def _qkv(params: Params, constants: Constants) -> int:
@@ -154,7 +158,7 @@ def _gamma(name: str, columns: str, constant: str = "") -> Binding:
     def size(params: Params, constants: Constants) -> int:
         return _columns(params, columns)
 
-    shape = f"[{columns}]" + (f" {ANY.format(constant)}" if constant else "")
+    shape = f"[{_columns_text(columns)}]" + (f" {ANY.format(constant)}" if constant else "")
     return Binding(f"gamma_{name}", "f32", "r", shape, sizes.where(constant, size) if constant else size)
 
 
@@ -167,8 +171,8 @@ DECODER_LAYER = KernelSpec(
     meaning="One decoder layer for one row: norm_matmul of x with gamma_qkv and w_qkv into qkv; rope_attention of qkv into heads; "
     "norm_matmul of heads with gamma_o and w_o, added to x; norm_matmul_glu of x with gamma_up and w_up into m; "
     "norm_matmul of m with gamma_down and w_down, added to x. The norms of x are always computed, those of heads and m "
-    "if NORM is 1. Its MEMBERS workgroups synchronize with each other, so all of them must run concurrently. qkv, heads "
-    "and m are scratch, undefined after the launch.",
+    "if NORM is 1. pad(columns) rounds up to a multiple of 128. The MEMBERS workgroups synchronize with each other, so "
+    "all of them must run concurrently. qkv, heads and m are scratch, undefined after the launch.",
     bindings=(
         _f32("x", "rw", "[hidden]", product("hidden")),
         _f32("qkv", "rw", "[(n_heads + 2 n_kv_heads) * head_dim]", _qkv),
