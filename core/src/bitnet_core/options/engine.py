@@ -118,6 +118,16 @@ class EngineOptions:
         help="Place the layers on several devices. auto: on all GPUs, by memory and measured speed; else a list of "
         "devices with their numbers of layers, such as cuda:0:20,vulkan:1:10.",
     )
+    device_memory: int | None = option(
+        None,
+        at_least=1,
+        metavar="SIZE",
+        parse=nbytes,
+        group=DEVICE,
+        help="Maximum memory of the model on each device, such as 4G (in Python: bytes): weights, cache, scratch and a "
+        "draft model. The driver's own memory comes on top; layers that `offload` moves to the CPU are not counted. "
+        "Default: no limit.",
+    )
     offload: Offload = option(
         "auto",
         metavar="auto|N|none",
