@@ -195,6 +195,9 @@ def _split(
             for request, _ in parts[:-1]:
                 devices.insert(-1, open_device(request, fallback=False)[0])
                 limit_memory(devices[-2], options.device_memory)
+            named = [used.info.request for used in devices]
+            if len(set(named)) < len(named):
+                raise UsageError(f"the split {options.split} names a device twice: its devices are {', '.join(named)}")
         else:
             for info in other_gpus(device.info):
                 devices.insert(-1, open_listed(info))

@@ -42,7 +42,7 @@ def offload(text: str) -> Offload:
     """Return the value of `offload` from the command line's text. Raises UsageError for another text."""
     if text in ("auto", "none"):
         return text  # type: ignore[return-value]  # mypy does not narrow a text to a Literal
-    if re.fullmatch(r"\d{1,4}", text, re.ASCII):
+    if re.fullmatch(r"\d{1,9}", text, re.ASCII):
         return int(text)
     raise UsageError(f"'{text[:40]}' is not a number of layers, auto or none")
 

@@ -266,11 +266,13 @@ class ReplicaSet(Generic[R]):
 
     def _unusable(self, replica: Replica[Any], error: Exception) -> None:
         """Note that a device cannot be used; at the start, that is the end of the set if it was named."""
-        log.warning("%s cannot be used: %s", replica.name, error)
+        required = self._others is None or self._others.required or replica is self._first
+        ends = required and not replica.returns
+        if not ends:  # else whoever started the set reports the error
+            log.warning("%s cannot be used: %s", replica.name, error)
         with self._dispatcher.lock:
             replica.leave(error)
-            required = self._others is None or self._others.required or replica is self._first
-            if required and not replica.returns:
+            if ends:
                 self._fatal = self._fatal or error
             self._dispatcher.assign()
 
