@@ -156,7 +156,7 @@ class ReplicaSet(Generic[R]):
         """Return the bytes on all devices by use: the names of Worker.memory without "_bytes"."""
         total: Counter[str] = Counter()
         for engine in self.engines:
-            with suppress(UsageError):  # its device failed just now
+            with suppress(UsageError, DeviceLostError):  # its device failed just now
                 memory = engine.memory()
                 total.update({name: int(size) for name, size in memory.items() if name.endswith("_bytes")})
         return {name.removesuffix("_bytes"): size for name, size in total.items()}
