@@ -197,7 +197,7 @@ def test_a_lost_device_that_nothing_replaces_is_named_by_every_later_call(faulty
     with closing(Engine(DrawnSource(), devices[1], EngineOptions(), before=[(devices[0], 1)])) as engine:
         engine.add_request([1, 2, 3], max_tokens=4)
         devices[lost].before["replay"] = fail
-        with pytest.raises(DeviceLostError, match="^numpy: pulled out"):
+        with pytest.raises(DeviceLostError, match=r"^numpy: pulled out"):
             texts(engine)
         for use in (engine.step, engine.memory, engine.cached_blocks, lambda: engine.logits([1, 2])):
             with pytest.raises(
