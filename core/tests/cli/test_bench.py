@@ -203,6 +203,7 @@ def test_several_devices(bitnet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
             assert found["sum"][when][speed] == pytest.approx(sum(one[when][speed] for one in found["devices"]))
             assert min(one[when][speed] for one in found["devices"]) > 0
     assert found["share"] == pytest.approx(found["sum"]["together"]["whole"] / found["sum"]["alone"]["whole"])
+    assert found["share_of_processors"] == found["share"]  # each device has its own
     shown = bitnet(*arguments)
     assert (shown.code, "rocm:0 (fake rocm device (numpy))" in shown.out, "sum" in shown.out) == (0, True, True)
     assert bitnet(*arguments, "--profile", tmp_path / "trace.json").code == 2

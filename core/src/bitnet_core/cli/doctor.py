@@ -10,6 +10,8 @@ from bitnet_core.cli.blocks import print_block
 from bitnet_core.cli.console import harmless, print_json, progress_bar
 from bitnet_core.cli.devices import describe
 from bitnet_core.cli.opening import source_of
+from bitnet_core.cli.parameters import Field, expanded
+from bitnet_core.options.engine import EngineOptions
 
 if TYPE_CHECKING:
     from bitnet_hal.discovery.quarantine import Quarantine
@@ -23,10 +25,12 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
+@expanded
 def doctor(
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="FILE", help="Check also if this model fits the devices.")
     ] = None,
+    device_memory: Annotated[int | None, Field(EngineOptions)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compile every kernel on every device, run one, and print faults and their remedies.
@@ -58,7 +62,7 @@ def doctor(
     if model is not None:
         source, _ = source_of(model, None)
         try:
-            findings += fit_findings(source, present)
+            findings += fit_findings(source, present, device_memory)
         finally:
             source.close()
     if as_json:

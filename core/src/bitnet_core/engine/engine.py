@@ -165,7 +165,8 @@ class Engine(Executor):
         return {part.device.info.request: part.config.n_layers for part in self.worker.parts}
 
     def memory(self) -> dict[str, int | float]:
-        """Return the memory figures of Worker.memory."""
+        """Return the memory figures of Worker.memory. Raises as check_usable."""
+        self.check_usable()
         return self.worker.memory()
 
     def memory_plan(self) -> DeviceMemoryPlan:
