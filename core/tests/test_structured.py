@@ -235,8 +235,43 @@ def test_a_relaxed_schema_keeps_what_is_supported() -> None:
     ],
 )
 def test_integers_that_would_end_the_process_are_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="an integer beyond 2\\^53"):
-        grammar_of({"type": "json_schema", "json_schema": {"schema": schema}})
+    for form in (schema_format(schema), within_lark(schema)):
+        with pytest.raises(UsageError, match="an integer beyond 2\\^53"):
+            grammar_of(form)
+
+
+def within_lark(schema: Any) -> dict[str, Any]:
+    """A grammar whose text after a word is JSON."""
+    return {"type": "grammar", "grammar": f'start: "a" word\nword: %json  {json.dumps(schema)}\n'}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 2**24},
+        {"type": "integer", "multipleOf": 10**400 // 3},
+        {"properties": {"a": {"type": "number", "multipleOf": 1.5485863e-05}}},
+        {"allOf": [{"type": "integer", "multipleOf": 9973}, {"multipleOf": 9967}]},
+    ],
+)
+def test_divisors_that_would_take_minutes_are_refused(schema: dict[str, Any]) -> None:
+    for form in (schema_format(schema), within_lark(schema)):
+        with pytest.raises(UsageError, match="multipleOf leads to more than 20000 remainders"):
+            grammar_of(form)
+
+
+def test_divisors_that_take_little_time_are_enforced(model: bitnet_core.Model) -> None:
+    schema = {"properties": {"a": {"type": "integer", "multipleOf": 3_600_000}, "b": {"multipleOf": 0.01}}}
+    for form in (schema_format(schema), within_lark(schema)):
+        grammar = grammar_of(form)
+        assert grammar is not None
+        model.grammars.constraint(grammar)
+
+
+def test_a_grammar_whose_schema_is_not_json_is_refused() -> None:
+    for text in ("{", "[" * 100_000, "", "# a comment\n{}"):
+        with pytest.raises(UsageError, match="no JSON schema follows %json"):
+            grammar_of({"type": "grammar", "grammar": f"start: %json {text}"})
 
 
 CHAIN = "".join(f'r{at}: "a" r{at + 1}\n' for at in range(4000)) + 'r4000: "a"\n'

@@ -6,10 +6,15 @@ is quadratic in the repetitions.
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
+
+from bitnet_hal.errors import UsageError
 
 from bitnet_core.json_limits import nesting
 
@@ -25,6 +30,13 @@ _REPETITIONS: Final = 5000
 _REFERENCES: Final = 25
 """Most references of the schemas in a grammar: each may be followed through all levels of a schema."""
 
+_DIVISOR: Final = 20_000
+"""Largest multipleOf, without zeros at its end and its decimal point: the time grows with it, and with the least common
+multiple of several. 20,000 takes a quarter of a second, 1,000,000 holds a thread for minutes."""
+
+_SCHEMA: Final = re.compile(r"%json\s*")
+_DECODER: Final = json.JSONDecoder()
+
 _RULE: Final = re.compile(r"^[ \t]*[?!]*[A-Za-z_][^:]*:", re.MULTILINE)
 _REFERENCE: Final = re.compile(r'"(\$|\\u0024)(r|\\u0072)(e|\\u0065)(f|\\u0066)"\s*:')
 _REPETITION: Final = re.compile(r"[?*+]|(?<!\\x)\{\d+(,\d*)?\}")
@@ -37,6 +49,17 @@ def lark_fault(text: str) -> str:
         or _excess(text, _REFERENCE, "references", _REFERENCES)
         or regex_fault(text)
     )
+
+
+def schemas_in(text: str) -> Iterator[Any]:
+    """Yield the JSON schemas in a grammar in Lark's syntax. Raises UsageError for one that is not JSON."""
+    at = 0
+    while found := _SCHEMA.search(text, at):
+        try:
+            schema, at = _DECODER.raw_decode(text, found.end())
+        except (ValueError, RecursionError) as exc:
+            raise UsageError("the grammar cannot be used: no JSON schema follows %json") from exc
+        yield schema
 
 
 def regex_fault(text: str) -> str:
@@ -70,6 +93,19 @@ def circular_fault(schema: Any) -> str:
     except CycleError as exc:
         return f"the reference {exc.args[1][0][:80]!r} leads to itself"
     return ""
+
+
+def divisor_fault(divisors: Iterable[Any]) -> str:
+    """Return a multipleOf that takes too long, or the common multiple of several, else "". divisors: the values of a
+    schema's multipleOf, which may be of any type."""
+    common = math.lcm(*(_digits(value) for value in divisors if isinstance(value, int | float)))
+    return f"multipleOf leads to more than {_DIVISOR} remainders" if common > _DIVISOR else ""
+
+
+def _digits(value: float) -> int:
+    """Return the first 28 digits of a number without zeros at its end, as an integer; 1 for 0 and infinity."""
+    digits = Decimal(value if isinstance(value, int) else str(value)).normalize().as_tuple().digits
+    return int("".join(map(str, digits))) or 1
 
 
 def _references_in_place(schema: Any) -> set[str]:
