@@ -16,7 +16,7 @@ from bitnet_hal.errors import UsageError, short
 from bitnet_core import gbnf, json_limits
 from bitnet_core.engine.request.reasoning import ReasoningLimit
 from bitnet_core.engine.sampling.constraint import Constraint, Mask
-from bitnet_core.grammar_limits import lark_fault, references_fault, regex_fault
+from bitnet_core.grammar_limits import lark_fault, references_fault, regex_fault, schemas_in
 from bitnet_core.schema_keywords import costly, without_leap_seconds, without_noops
 from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
@@ -101,12 +101,18 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
     if kind == "regex" and isinstance(text := response_format.get("regex"), str):
         return _within_limits(Grammar("regex", text), regex_fault(text))
     if kind == "grammar" and isinstance(text := response_format.get("grammar"), str):
-        text = gbnf.lark(text) if gbnf.is_gbnf(text) else text
-        return _within_limits(Grammar("lark", text), lark_fault(text))
+        return _lark_grammar(gbnf.lark(text) if gbnf.is_gbnf(text) else text)
     raise UsageError(
         "response_format must be of type text, json_object, json_schema, regex (with regex) or grammar (with grammar), "
         f"not {str(kind)[:40]!r}"
     )
+
+
+def _lark_grammar(text: str) -> Grammar:
+    grammar = _within_limits(Grammar("lark", text), lark_fault(text))
+    for schema in schemas_in(text):
+        json_grammar(schema)  # it has the same limits as one of its own
+    return grammar
 
 
 def _within_limits(grammar: Grammar, fault: str) -> Grammar:

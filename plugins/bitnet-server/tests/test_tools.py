@@ -99,6 +99,14 @@ def test_arguments_are_objects(model: bitnet_core.Model, parameters: Any) -> Non
         assert not follows(model, chosen([tool(parameters)]), call(other))
 
 
+@pytest.mark.parametrize("nothing", [{"not": {}}, {"not": True}, {"type": "object", "not": {}}])
+def test_parameters_that_allow_nothing_are_not_enforced(model: bitnet_core.Model, nothing: Any) -> None:
+    assert chosen([tool(nothing)]).supported(model.grammars).relaxed == ("tools[0] (f): all parameters",)
+    assert follows(model, chosen([tool(nothing)]), call({"a": 1}))
+    with pytest.raises(ApiError, match=r"tools\[0\] \(f\) is strict"):
+        chosen([tool(nothing, strict=True)]).supported(model.grammars)
+
+
 UNSUPPORTED = [
     {"type": "array", "items": {"enum": [1]}, "uniqueItems": True},
     {"type": "array", "contains": {"const": 1}},

@@ -57,6 +57,7 @@ _LOGGED: Final = 1000
 """Most characters of a log line about tools."""
 
 _ANY_OBJECT: Final = {"type": "object"}
+_NO_OBJECT: Final[dict[str, Any]] = {"type": "object", "allOf": [False]}
 _NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
 
@@ -215,9 +216,10 @@ def _function(index: int, tool: GivenTool) -> Function:
 def _tool(index: int, function: Function) -> Tool:
     """Raises ApiError 400 for parameters that are too deep or too large."""
     try:
-        return Tool(index, function, checked_schema(_object(function.parameters or _NO_PARAMETERS)))
+        schema = checked_schema(_object(function.parameters or _NO_PARAMETERS))
     except UsageError as exc:
         raise ApiError(400, f"tools[{index}].function.parameters: {exc}", param="tools") from exc
+    return Tool(index, function, _NO_OBJECT if schema is False else schema)
 
 
 def _object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
