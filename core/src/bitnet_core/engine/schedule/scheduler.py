@@ -197,7 +197,7 @@ class Scheduler:
         greedy = all(request.greedy for request in decoding)
         if turn and pending and greedy and isinstance(runner, Runner) and runner.multi_step.can_run_ahead:
             return self._turn(runner, decoding, pending)
-        if prompts.awaited() and (turn or not pending):
+        if (turn or not pending) and prompts.awaited():
             return prompts.read()
         if turn or not pending:
             self._prompt_seconds = 0.0
