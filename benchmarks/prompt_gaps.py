@@ -129,11 +129,11 @@ def main() -> None:
     for every in args.every_ms:
         runs = [bursts.run(every / 1e3) for _ in range(args.repeat + 3)][3:]
         waits = [wait for run in runs for wait in run.waits]
+        low, middle, high = statistics.quantiles([run.idle for run in runs], n=4)
         print(
             f"a request every {every} ms: {statistics.median(run.steps for run in runs)} steps with prompts in "
             f"{1e3 * statistics.median(run.span for run in runs):.1f} ms, "
-            f"idle {1e3 * statistics.median(run.idle for run in runs):.1f} ms "
-            f"({1e3 * min(run.idle for run in runs):.1f} to {1e3 * max(run.idle for run in runs):.1f}), "
+            f"idle {1e3 * middle:.1f} ms ({1e3 * low:.1f} to {1e3 * high:.1f} in half of the runs), "
             f"first token after {1e3 * statistics.median(waits):.1f} ms",
             flush=True,
         )

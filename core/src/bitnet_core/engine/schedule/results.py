@@ -21,13 +21,21 @@ class RequestOutput(NamedTuple):
 
 
 class StepResults:
-    """Bookkeeping of step results. counts, seconds, errors: as in Scheduler."""
+    """Bookkeeping of step results. counts, seconds, errors: as in Scheduler. left: outputs that the next step
+    returns beside its own."""
 
     def __init__(self, admission: Admission, counts: dict[str, int], errors: ErrorLog) -> None:
         self._admission = admission
         self._counts = counts
         self._errors = errors
         self.seconds: dict[str, float] = {"prefill": 0.0, "decode": 0.0}
+        self.left: list[RequestOutput] = []
+
+    def take_left(self) -> list[RequestOutput]:
+        """Return the outputs of `left`, once."""
+        left = self.left
+        self.left = []
+        return left
 
     def accept_tokens(self, request: Request, count: int, tokens: list[int]) -> RequestOutput:
         """Add `count` computed rows and their tokens, up to the request's end."""
