@@ -64,6 +64,12 @@ def without_leap_seconds(schema: Any) -> Any:
     return _mapped(schema, _without_leap_seconds)
 
 
+def with_exact_bounds(schema: Any) -> Any:
+    """Return the schema with integers between bounds of 64 bits within 2^53: llguidance has no others, nor do most
+    readers of JSON."""
+    return _mapped(schema, _with_exact_bounds)
+
+
 def relaxed(schema: Any) -> tuple[Any, list[str]]:
     """Return the schema without its unsupported keywords, with anyOf for oneOf, and the names of these keywords."""
     dropped: dict[str, None] = {}
@@ -161,6 +167,15 @@ def _without_leap_seconds(part: dict[str, Any]) -> Any:
     if part.get("format") not in ("date-time", "time") or "pattern" in part:
         return part
     return {**part, "pattern": _SECOND}
+
+
+def _with_exact_bounds(part: dict[str, Any]) -> Any:
+    low, high = part.get("minimum"), part.get("maximum")
+    if part.get("type") != "integer" or not isinstance(low, int | float) or not isinstance(high, int | float):
+        return part
+    if low > _EXACT or high < -_EXACT:
+        return part
+    return {**part, "minimum": max(low, -_EXACT), "maximum": min(high, _EXACT)}
 
 
 def _without_noops(part: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from bitnet_core import gbnf, json_limits
 from bitnet_core.engine.request.reasoning import ReasoningLimit
 from bitnet_core.engine.sampling.constraint import Constraint, Mask
 from bitnet_core.grammar_limits import lark_fault, references_fault, regex_fault, schemas_in
-from bitnet_core.schema_keywords import costly, without_leap_seconds, without_noops
+from bitnet_core.schema_keywords import costly, with_exact_bounds, without_leap_seconds, without_noops
 from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
 
@@ -66,15 +66,15 @@ def json_grammar(schema: Any) -> Grammar:
 
 
 def checked_schema(schema: Any) -> Any:
-    """Return a JSON schema with its objects closed, without no-ops and leap seconds. Raises UsageError if it is not an
-    object, or too deep."""
+    """Return a JSON schema with its objects closed and its integers exact, without no-ops and leap seconds. Raises
+    UsageError if it is not an object, or too deep."""
     if not isinstance(schema, Mapping | bool):
         raise UsageError("a JSON schema must be an object")
     if problem := json_limits.exceeds_limits(schema, MAX_DEPTH, MAX_GRAMMAR):
         raise UsageError(f"the parts of the JSON schema {problem}")
     if fault := references_fault(schema):
         raise UsageError(f"the JSON schema cannot be used: {fault}")
-    return {} if schema is True else closed(without_leap_seconds(without_noops(schema)))
+    return {} if schema is True else closed(with_exact_bounds(without_leap_seconds(without_noops(schema))))
 
 
 def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:

@@ -151,6 +151,11 @@ def test_an_offer_of_another_protocol_is_ignored(server: Any) -> None:
             assert status(connection.recv(65536)) == 200
 
 
+def test_a_wrong_method_is_told_the_right_ones(client: httpx.Client) -> None:
+    assert client.get(CHAT).headers["allow"] == "POST"
+    assert set(client.post("/v1/responses/resp_1").headers["allow"].split(", ")) == {"DELETE", "GET", "HEAD"}
+
+
 def test_request_ids(client: httpx.Client) -> None:
     assert client.get("/health", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == "abc-1"
     for strange in ("a b", "x" * 200, "a;b"):

@@ -99,7 +99,16 @@ def test_arguments_are_objects(model: bitnet_core.Model, parameters: Any) -> Non
         assert not follows(model, chosen([tool(parameters)]), call(other))
 
 
-@pytest.mark.parametrize("nothing", [{"not": {}}, {"not": True}, {"type": "object", "not": {}}])
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {"not": {}},
+        {"not": True},
+        {"type": "object", "not": {}},
+        {"type": "array", "properties": {}},
+        {"$ref": "https://example.com/elsewhere", "properties": {}},
+    ],
+)
 def test_parameters_that_allow_nothing_are_not_enforced(model: bitnet_core.Model, nothing: Any) -> None:
     assert chosen([tool(nothing)]).supported(model.grammars).relaxed == ("tools[0] (f): all parameters",)
     assert follows(model, chosen([tool(nothing)]), call({"a": 1}))

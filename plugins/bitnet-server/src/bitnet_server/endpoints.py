@@ -95,21 +95,19 @@ class Endpoints:
 
     async def show(self, request: Request) -> Response:
         """Return Ollama's description of a model; does not load it."""
-        from bitnet_server.protocols.ollama import model_name
-        from bitnet_server.protocols.ollama_models import ShowRequest, show
+        from bitnet_server.protocols.ollama_models import ShowRequest, asked_model, show
 
         asked = await self._parsed(request, ShowRequest)
         self._models.check_loaded()
-        return json_response(show(self._models.find(model_name(asked.model or asked.name or ""))))
+        return json_response(show(self._models.find(asked_model(asked))))
 
     async def pull(self, request: Request) -> Response:
         """Say that a model is there, as Ollama does after a download. Raises ApiError 404 for any other."""
-        from bitnet_server.protocols.ollama import model_name
-        from bitnet_server.protocols.ollama_models import PullRequest
+        from bitnet_server.protocols.ollama_models import PullRequest, asked_model
 
         asked = await self._parsed(request, PullRequest)
         self._models.check_loaded()
-        self._models.find(model_name(asked.model or asked.name or ""))
+        self._models.find(asked_model(asked))
         if asked.stream is False:
             return json_response({"status": "success"})
         return Response(b'{"status":"success"}\n', media_type="application/x-ndjson")

@@ -291,7 +291,9 @@ def _without_faults(
 ) -> Mapping[str, Any]:
     """Return the schema with anything for those of its properties that cannot be enforced."""
     properties = schema.get("properties")
-    if _tool_problem(replace(tool, schema=schema), grammars) is None or not isinstance(properties, Mapping):
+    if not isinstance(properties, Mapping) or not properties:
+        return schema
+    if _tool_problem(replace(tool, schema=schema), grammars) is None:
         return schema
 
     def fits(names: Sequence[str]) -> bool:

@@ -45,6 +45,13 @@ def _responses(body: bytes) -> Asked[Call]:
     return Asked(request.model, lambda service: ResponsesCall(service, request), bool(request.stream))
 
 
+def _input_tokens(body: bytes) -> Asked[Document]:
+    from bitnet_server.protocols.responses import ResponsesRequest, input_tokens
+
+    request = parse(body, ResponsesRequest)
+    return Asked(request.model, lambda service: input_tokens(service, request))
+
+
 def _messages(body: bytes) -> Asked[Call]:
     from bitnet_server.protocols.messages import MessagesCall, MessagesRequest
 
@@ -139,6 +146,7 @@ SHARED = frozenset(path for path, read in CALLS.items() if read in (_chat, _comp
 """Paths that every HTTP process of a server answers: their answers need only the model and the queue."""
 
 POSTS: dict[str, Callable[[bytes], Asked[Document]]] = {
+    "/v1/responses/input_tokens": _input_tokens,
     "/v1/messages/count_tokens": _count_tokens,
     "/v1/embeddings": _embeddings,
     "/embeddings": _embeddings,
