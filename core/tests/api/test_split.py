@@ -96,6 +96,14 @@ def test_bench_names_the_layers(two_gpus: None, bitnet: Any) -> None:
     assert "by all devices together" in shown
 
 
+def test_a_profile_names_the_layers_that_it_times(two_gpus: None) -> None:
+    with bitnet_core.load(None, split="cuda:2,vulkan:4") as model:
+        model.generate(PROMPT, max_tokens=8)
+        steps = [step.step for step in model.profile()]
+    assert steps
+    assert all(step.endswith(", 4 of 6 layers on vulkan:0") for step in steps)
+
+
 @pytest.mark.parametrize(
     ("split", "message"),
     [
