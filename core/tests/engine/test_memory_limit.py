@@ -60,6 +60,7 @@ def test_a_device_counts_what_it_gives(card: Any) -> None:
     device.alloc(400)
     assert device.free_memory() == 0
     device.free(pinned)
+    device.free(device.wrap(memoryview(bytes(4096))))
     device.free(first)
     assert device.free_memory() == 600
 
