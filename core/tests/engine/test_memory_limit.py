@@ -174,5 +174,7 @@ def test_the_option_reaches_the_device_the_draft_model_and_the_error() -> None:
         account = account_of(model.device)
         assert account is not None
         assert alone < account.used <= 64 << 20
+    with pytest.raises(OutOfMemoryError, match=r"no memory for the draft model.*without a draft model$"):
+        bitnet_core.load(None, "numpy", device_memory=7 << 20, **drafting)
     with pytest.raises(OutOfMemoryError, match="device_memory allows 1,000"):
         bitnet_core.load(None, "numpy", device_memory=1000)
