@@ -8,6 +8,7 @@ from typing import Any
 
 import bitnet_core
 import pytest
+from bitnet_core.api import loading
 from bitnet_core.engine import placement
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.split import main_device, parse_split
@@ -52,6 +53,21 @@ def test_auto_with_one_gpu_is_no_split(monkeypatch: pytest.MonkeyPatch) -> None:
         assert model.engine.layers_by_device == {"cuda:0": 6}
 
 
+def test_auto_closes_a_gpu_that_it_does_not_use(two_gpus: None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[Any] = []
+
+    def all_on_the_last(source: Any, options: Any, opened: Any) -> list[int]:
+        devices.extend(opened)
+        return [0] * (len(opened) - 1) + [source.config.n_layers]
+
+    monkeypatch.setattr(loading, "split_layers", all_on_the_last)
+    with bitnet_core.load(None, "cuda", split="auto") as model:
+        assert model.engine.layers_by_device == {"cuda:0": 6}
+        assert model.generate(PROMPT, max_tokens=8).text == text
+        with pytest.raises(ValueError, match="after close"):
+            devices[0].alloc(4)
+
+
 def test_a_layer_is_measured(two_gpus: None) -> None:
     with bitnet_core.load(None, split="auto") as model:
         assert sum(model.engine.layers_by_device.values()) == 6
@@ -78,6 +94,14 @@ def test_bench_names_the_layers(two_gpus: None, bitnet: Any) -> None:
     shown = " ".join(bitnet(*arguments).out.split())
     assert "layers cuda:0 3, vulkan:0 3" in shown
     assert "by all devices together" in shown
+
+
+def test_a_profile_names_the_layers_that_it_times(two_gpus: None) -> None:
+    with bitnet_core.load(None, split="cuda:2,vulkan:4") as model:
+        model.generate(PROMPT, max_tokens=8)
+        steps = [step.step for step in model.profile()]
+    assert steps
+    assert all(step.endswith(", 4 of 6 layers on vulkan:0") for step in steps)
 
 
 @pytest.mark.parametrize(

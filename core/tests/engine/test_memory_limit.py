@@ -60,6 +60,7 @@ def test_a_device_counts_what_it_gives(card: Any) -> None:
     device.alloc(400)
     assert device.free_memory() == 0
     device.free(pinned)
+    device.free(device.wrap(memoryview(bytes(4096))))
     device.free(first)
     assert device.free_memory() == 600
 
@@ -173,5 +174,7 @@ def test_the_option_reaches_the_device_the_draft_model_and_the_error() -> None:
         account = account_of(model.device)
         assert account is not None
         assert alone < account.used <= 64 << 20
+    with pytest.raises(OutOfMemoryError, match=r"no memory for the draft model.*without a draft model$"):
+        bitnet_core.load(None, "numpy", device_memory=7 << 20, **drafting)
     with pytest.raises(OutOfMemoryError, match="device_memory allows 1,000"):
         bitnet_core.load(None, "numpy", device_memory=1000)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from bitnet_hal.device import Device
 from bitnet_hal.discovery.selection import open_device
-from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.errors import GpuError, OutOfMemoryError, UsageError
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.memory_limit import limit_memory
@@ -49,7 +49,10 @@ class Draft:
             context = min(context, self.source.config.context)
             settings = EngineOptions(context=context, max_sequences=options.max_sequences, speculate="off")
             return DraftModel(Engine(self.source, opened, settings))
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OutOfMemoryError):
+                error.message = f"there is no memory for the draft model: {error.message}"
+                error.hint += ", or load the model without a draft model"
             with suppress(GpuError):  # report the first error
                 opened.close()
             raise

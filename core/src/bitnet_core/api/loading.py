@@ -202,8 +202,7 @@ def _split(
             for info in other_gpus(device.info):
                 devices.insert(-1, open_listed(info))
                 limit_memory(devices[-2], options.device_memory)
-            alone = len(devices) == 1
-            counts = [source.config.n_layers] if alone else split_layers(source, options, devices)
+            counts = _divided(source, options, devices)
         before = list(zip(devices[:-1], counts[:-1], strict=True))
         log.info("layers: %s", ", ".join(f"{d.info.request} {n}" for d, n in zip(devices, counts, strict=True)))
         return _placed(source, tokenizer, device, summary, options, progress, draft, before)
@@ -212,6 +211,18 @@ def _split(
             with suppress(GpuError):  # report the first error
                 opened.close()
         raise
+
+
+def _divided(source: ModelSource, options: EngineOptions, devices: list[Device]) -> list[int]:
+    """Return the number of layers of each device; closes and removes devices without memory for a layer."""
+    if len(devices) == 1:
+        return [source.config.n_layers]
+    counts = split_layers(source, options, devices)
+    for unused in [opened for opened, count in zip(devices, counts, strict=True) if not count]:
+        log.info("%s has no memory for a layer", unused.info.request)
+        devices.remove(unused)
+        unused.close()
+    return [count for count in counts if count]
 
 
 def settle_layout(source: ModelSource) -> None:

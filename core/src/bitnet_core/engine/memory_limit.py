@@ -47,20 +47,22 @@ def _count(device: Device, account: MemoryAccount) -> None:
     kind = type(device)
     alloc, free, free_memory = device.alloc, device.free, device.free_memory
     total = device.info.total_memory or account.limit
+    counted: dict[int, int] = {}  # bytes by the id of the buffer, which the device keeps alive
     seen = replace(device.info, total_memory=min(total, account.limit))
 
     def limited_alloc(_: Any, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:
-        counted = kind is MemoryKind.DEVICE
-        if counted and nbytes > account.left:
+        if kind is not MemoryKind.DEVICE:
+            return alloc(nbytes, kind)
+        if nbytes > account.left:
             raise _exceeded(seen, account, nbytes)
         buffer = alloc(nbytes, kind)
-        account.used += nbytes if counted else 0
+        counted[id(buffer)] = nbytes
+        account.used += nbytes
         return buffer
 
     def limited_free(_: Any, buffer: Buffer) -> None:
-        nbytes = buffer.nbytes if buffer.kind is MemoryKind.DEVICE else 0
         free(buffer)
-        account.used -= nbytes
+        account.used -= counted.pop(id(buffer), 0)
 
     def limited_free_memory(_: Any) -> int:
         known = free_memory()
