@@ -1,5 +1,4 @@
-// Gates of one head of a delta net, with gates[t] = [a
-// b].
+// Gates of one head of a delta net, with gates[t] = [a | b].
 struct Gates {
     const float *gates, *rate, *dt;
     u32 n_heads, head;

@@ -1,6 +1,6 @@
-// m[T,F] = act(gate) * up in f32, gate_up[T,2F] = [gate
-// up]; act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1). Then norm with gamma (NORM 1) and int8 codes:
-// q[T,stride], scale and qsum [T] or [T,stride/32]. One block per row.
+// m[T,F] = act(gate) * up in f32, gate_up[T,2F] = [gate | up]; act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT
+// 1). Then norm with gamma (NORM 1) and int8 codes: q[T,stride], scale and qsum [T] or [T,stride/32]. One block per
+// row.
 #include "prelude.cuh"
 #include "quantize.cuh"
 
