@@ -50,7 +50,7 @@ def doctor(
     from bitnet_core.doctor.access import access_findings
     from bitnet_core.doctor.findings import setting_findings
     from bitnet_core.doctor.fits import fit_findings
-    from bitnet_core.doctor.tools import tool_findings
+    from bitnet_core.doctor.vendor_tools import tool_findings
     from bitnet_core.doctor.versions import version_findings
 
     present = devices()

@@ -116,7 +116,7 @@ def _cached(plain: ListedModel) -> Iterator[ListedModel]:
 
 def _in_folder(folder: Path, plain: ListedModel) -> Iterator[ListedModel]:
     """Yield the models of a folder and of the folders in it, each in its best form as in a repository of the hub."""
-    from bitnet_core.hub.choose import choices
+    from bitnet_core.hub.model_files import choices
 
     for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         sizes = {path.name: path.stat().st_size for path in place.iterdir() if path.is_file()}
