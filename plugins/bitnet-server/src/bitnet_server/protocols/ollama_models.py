@@ -45,7 +45,7 @@ class PullRequest(Struct):
     stream: bool | None = None
 
 
-def asked_model(request: ShowRequest | PullRequest) -> str:
+def named_model(request: ShowRequest | PullRequest) -> str:
     """Return the name of the model that a request asks for. Raises ApiError 400 if it names none."""
     name = request.model or request.name
     if not name:

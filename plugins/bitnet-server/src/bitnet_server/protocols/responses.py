@@ -27,7 +27,7 @@ _NAMES = {
 _LOGPROBS = "message.output_text.logprobs"
 
 
-class TextOptions(Struct):
+class TextField(Struct):
     """The field text."""
 
     format: dict[str, Any] | None = None
@@ -54,7 +54,7 @@ class ResponsesRequest(SamplingFields, kw_only=True):
     tools: Annotated[list[dict[str, Any]], Meta(max_length=128)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    text: TextOptions | None = None
+    text: TextField | None = None
     reasoning: ReasoningOptions | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -73,7 +73,7 @@ class ResponsesCall(TranslatedCall):
 
     def __init__(self, service: Service, request: ResponsesRequest) -> None:
         _check(request)
-        self.asked = request
+        self.responses_request = request
         self.items = _conversation(service, request)
         super().__init__(service, _chat(service, request, self.items))
 
