@@ -214,7 +214,7 @@ def interop(session: nox.Session) -> None:
         "formats/convert/test_transformers.py",
         "formats/convert/test_llama_cpp.py",
         "formats/convert/test_bitnet_cpp.py",
-        "formats/test_gguf.py",
+        "formats/gguf/test_gguf.py",
     )
     session.run("pytest", "-rs", *(f"core/tests/{file}" for file in files), *options, env=ONE_THREAD)
 

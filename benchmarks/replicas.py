@@ -6,7 +6,8 @@
 
 Each device alone has its number of streaming clients (one number counts for all), all devices together the sum. Every
 request has a prompt of its own. Prints tokens of answers a second in the time of prompts and answers, the requests by
-device, and last the ratio to the first device alone and the share of the sum of all.
+device, and last the ratio to the first device alone, the share of the sum of all, and the share of the sum of the
+processors, each with its fastest device: a card under two APIs, and all devices that run on the CPU, share one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from multiprocessing import get_context
 from typing import Any
 
 from bitnet_core.formats.synthetic_shapes import SHAPES
+from bitnet_core.measure.replicas import possible_sum, processor_of
 from bitnet_core.measure.server import measure_server
+from bitnet_hal.discovery.request import parse_request
+from bitnet_hal.discovery.selection import devices
 from server import served, words_for
 
 START_SECONDS = 8.0
@@ -48,6 +52,12 @@ def wait_for_devices(url: str) -> list[dict[str, Any]]:
         if any(one["state"] == "away" for one in states):
             raise SystemExit(f"a device is not used: {states}")
         time.sleep(0.1)
+
+
+def processor(name: str) -> str:
+    """Return the processor of a device by its request, as in "cuda" or "cuda:1"."""
+    request = parse_request(name)
+    return next(processor_of(info) for info in devices({request.name}) if request.index in (None, info.index))
 
 
 def rate(args: argparse.Namespace, device: str, groups: list[int]) -> float:
@@ -95,9 +105,10 @@ def main() -> None:
         args.model = f"synthetic:{args.synthetic}"
     alone = [rate(args, device, [number]) for device, number in zip(args.device, clients, strict=True)]
     together = rate(args, ",".join(args.device), clients)
-    print(
-        f"{together / alone[0]:.2f} times {args.device[0]}, {together / sum(alone):.0%} of the sum of the devices alone"
-    )
+    possible = possible_sum([processor(device) for device in args.device], alone)
+    ratio, share = together / alone[0], together / sum(alone)
+    print(f"{ratio:.2f} times {args.device[0]}, {share:.0%} of the sum of the devices alone")
+    print(f"{together / possible:.0%} of the sum of the processors, each with its fastest device alone")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Measure a model split over two devices against one of them, and a card with little memory.
+"""Measure a model split over two devices against one of them.
 
-    python benchmarks/split.py --synthetic bonsai-8b -d cuda:0 cuda:1 [--texts 1 16] [--cap 4G] [--repeat 3]
+    python benchmarks/split.py --synthetic bonsai-8b -d cuda:0 cuda:1 [--texts 1 16] [--repeat 3]
 
 Each row is the median of --repeat decodes of TOKENS tokens after prompts of PROMPT tokens, in tokens a second of all
-texts together. With --cap the first device gets the last layers for which so much memory is enough, and the CPU
-computes the others. The ratios come last.
+texts together. The ratios come last.
 """
 
 from __future__ import annotations
@@ -17,28 +16,12 @@ from typing import Any
 import bitnet_core
 import numpy as np
 from bitnet_core.api.loading import open_source
-from bitnet_core.engine.placement import most_layers
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.model.source import ModelSource
-from bitnet_core.options.engine import EngineOptions, nbytes
-from bitnet_hal.device import DeviceInfo
-from bitnet_hal.discovery.selection import open_device
 
 PROMPT, TOKENS, CONTEXT = 128, 128, 1024
 _WARM_UPS = 2
 """Decodes that do not count: they compile kernels and record steps."""
-
-
-class Cap:
-    """A device of which only the description and the free memory are asked for."""
-
-    def __init__(self, info: DeviceInfo, nbytes: int) -> None:
-        self.info = info
-        self._nbytes = nbytes
-
-    def free_memory(self) -> int:
-        """Return the cap."""
-        return self._nbytes
 
 
 def decode_speed(model: bitnet_core.Model, texts: int, draw: np.random.Generator) -> float:
@@ -63,7 +46,8 @@ def measure(name: str, texts: list[int], repeat: int, **load: Any) -> dict[int, 
     """Load a model, print its rows, and return the speed for each number of texts."""
     draw = np.random.default_rng(0)
     speeds = {}
-    with bitnet_core.load(max_sequences=max(texts), context=CONTEXT, **load) as model:
+    context = min(CONTEXT, load["model"].config.context)
+    with bitnet_core.load(max_sequences=max(texts), context=context, **load) as model:
         layers = ", ".join(f"{device} {count}" for device, count in model.engine.layers_by_device.items())
         for count in texts:
             runs = [decode_speed(model, count, draw) for _ in range(_WARM_UPS + repeat)][_WARM_UPS:]
@@ -71,15 +55,6 @@ def measure(name: str, texts: list[int], repeat: int, **load: Any) -> dict[int, 
             spread = f"{min(runs):.1f} to {max(runs):.1f}"
             print(f"{name:<10} {count:>3} texts {speeds[count]:>9.1f} tokens/s ({spread}); layers {layers}", flush=True)
     return speeds
-
-
-def offloaded(source: ModelSource, device: str, cap: int, texts: int) -> int:
-    """Return the number of layers that the CPU computes for a device with `cap` bytes of memory."""
-    opened, _ = open_device(device)
-    stay: Any = Cap(opened.info, cap)
-    opened.close()
-    options = EngineOptions(max_sequences=texts, context=CONTEXT)
-    return source.config.n_layers - max(1, most_layers(source, options, stay, last=True))
 
 
 def main() -> None:
@@ -90,7 +65,6 @@ def main() -> None:
     parser.add_argument("-d", "--devices", nargs=2, required=True, metavar="DEVICE")
     parser.add_argument("--texts", nargs="+", type=int, default=[1, 16])
     parser.add_argument("--split", help="numbers of layers, as in 18,18; default: half of the layers each")
-    parser.add_argument("--cap", type=nbytes, help="memory of the first device for offloading, as 4G")
     parser.add_argument("--repeat", type=int, default=3)
     asked = parser.parse_args()
     first, second = asked.devices
@@ -104,10 +78,6 @@ def main() -> None:
     split = f"{first}:{counts[0]},{second}:{counts[1]}"
     both = measure("split", asked.texts, asked.repeat, model=source(), split=split)
     ratios = [f"split/one, {count} texts: {both[count] / one[count]:.2f}" for count in asked.texts]
-    if asked.cap:
-        moved = offloaded(source(), first, asked.cap, max(asked.texts))
-        some = measure("offload", asked.texts, asked.repeat, model=source(), device=first, offload=moved)
-        ratios += [f"offload/one, {count} texts: {some[count] / one[count]:.2f}" for count in asked.texts]
     print("\n".join(ratios))
 
 

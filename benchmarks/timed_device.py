@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from select import select
+from typing import NamedTuple
 
 import numpy as np
 import pluggy
@@ -38,6 +39,14 @@ Launch = BoundLaunch[NumpyBuffer, NumpyKernel]
 Recording = LaunchRecording[NumpyBuffer, NumpyKernel]
 
 
+class TimedStep(NamedTuple):
+    """The rows of a step, and the times of time.perf_counter() at which the device begins and ends it."""
+
+    rows: int
+    began: float
+    ended: float
+
+
 def step_seconds(rows: int) -> float:
     """Return the seconds of a step of this many rows."""
     most, seconds = STEPS[-1]
@@ -49,10 +58,14 @@ def step_seconds(rows: int) -> float:
 
 
 class TimedDevice(NumpyDevice):
-    """The simulated device. Results are written when work is queued; reading them waits until it would be done."""
+    """The simulated device. Results are written when work is queued; reading them waits until it would be done.
+
+    steps: those of the model, in the order of the queue.
+    """
 
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)
+        self.steps: list[TimedStep] = []
         self._idle_at = 0.0  # time.perf_counter() when the queue is empty
         self._random = np.random.default_rng(0)
 
@@ -95,8 +108,10 @@ class TimedDevice(NumpyDevice):
 
     def _embed(self, launch: Launch) -> None:
         """Add the duration of a step, of which this is the first launch."""
-        rows = launch.kernel.spec.unpack(launch.params)["rows"]
-        self._idle_at = max(self._idle_at, time.perf_counter()) + step_seconds(int(rows))
+        rows = int(launch.kernel.spec.unpack(launch.params)["rows"])
+        began = max(self._idle_at, time.perf_counter())
+        self._idle_at = began + step_seconds(rows)
+        self.steps.append(TimedStep(rows, began, self._idle_at))
 
     def _advance(self, launch: Launch) -> None:
         """Append a random token to each active row, and advance it as argmax_advance."""

@@ -19,7 +19,7 @@ from unittest import mock
 import bitnet_core
 from bitnet_core.engine.cache_file import MAGIC
 from bitnet_core.hub import fetch
-from bitnet_core.hub.choose import choose
+from bitnet_core.hub.model_files import choose
 from bitnet_core.hub.reference import Reference
 from bitnet_core.structured import grammar_of
 from bitnet_hal.discovery import driver_cache

@@ -235,8 +235,92 @@ def test_a_relaxed_schema_keeps_what_is_supported() -> None:
     ],
 )
 def test_integers_that_would_end_the_process_are_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="an integer beyond 2\\^53"):
-        grammar_of({"type": "json_schema", "json_schema": {"schema": schema}})
+    for form in (schema_format(schema), within_lark(schema)):
+        with pytest.raises(UsageError, match="an integer beyond 2\\^53"):
+            grammar_of(form)
+
+
+def within_lark(schema: Any) -> dict[str, Any]:
+    """A grammar whose text after a word is JSON."""
+    return {"type": "grammar", "grammar": f'start: "a" word\nword: %json  {json.dumps(schema)}\n'}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 2**24},
+        {"type": "integer", "multipleOf": 10**400 // 3},
+        {"properties": {"a": {"type": "number", "multipleOf": 1.5485863e-05}}},
+        {"allOf": [{"type": "integer", "multipleOf": 9973}, {"multipleOf": 9967}]},
+        {"allOf": [{"type": "integer", "multipleOf": 1e-9}, {"multipleOf": 100}]},
+    ],
+)
+def test_divisors_that_would_take_minutes_are_refused(schema: dict[str, Any]) -> None:
+    for form in (schema_format(schema), within_lark(schema)):
+        with pytest.raises(UsageError, match="multipleOf leads to more than 50000 remainders"):
+            grammar_of(form)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "minimum": -(2**63), "maximum": -(2**63)},
+        {"allOf": [{"type": "integer", "minimum": -1e300}, {"exclusiveMaximum": -1e30}]},
+    ],
+)
+def test_bounds_that_would_end_the_process_are_refused(schema: dict[str, Any]) -> None:
+    for form in (schema_format(schema), within_lark(schema)):
+        with pytest.raises(UsageError, match="aximum is below -2\\^53"):
+            grammar_of(form)
+
+
+def test_bounds_of_64_bits_are_enforced(model: bitnet_core.Model) -> None:
+    """Many generators of schemas write the bounds of their types."""
+    for low, high in ((-(2**63), 2**63 - 1), (0, 2**64 - 1)):
+        schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": low, "maximum": high}}}
+        model.grammars.constraint(json_grammar(schema))
+
+
+PATTERNS = [{"type": "string", "pattern": f"a{{{count}}}"} for count in range(60)]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": PATTERNS},
+        {"allOf": [{"anyOf": [part]} for part in PATTERNS]},
+        {
+            "$ref": "#/$defs/d0",
+            "$defs": {f"d{at}": {"allOf": [part, {"$ref": f"#/$defs/d{at + 1}"}]} for at, part in enumerate(PATTERNS)}
+            | {"d60": {}},
+        },
+    ],
+)
+def test_a_text_that_has_to_match_many_patterns_is_refused(schema: dict[str, Any]) -> None:
+    """The time doubles with each: 24 took more than a minute."""
+    with pytest.raises(UsageError, match="more than 8 patterns"):
+        grammar_of(schema_format(schema))
+
+
+def test_unions_of_many_patterns_are_enforced(model: bitnet_core.Model) -> None:
+    parts = {f"d{at}": {"type": "string", "pattern": f"^{at}"} for at in range(40)}
+    union = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in parts]}
+    model.grammars.constraint(json_grammar({"allOf": [union], "$defs": parts}))
+
+
+def test_divisors_that_take_little_time_are_enforced(model: bitnet_core.Model) -> None:
+    prices = {"properties": {"a": {"type": "integer", "multipleOf": 25}, "b": {"type": "number", "multipleOf": 0.01}}}
+    for schema in (prices, {"multipleOf": 36_000}, {"multipleOf": 1e-7}):
+        for form in (schema_format(schema), within_lark(schema)):
+            grammar = grammar_of(form)
+            assert grammar is not None
+            model.grammars.constraint(grammar)
+
+
+def test_a_grammar_whose_schema_is_not_json_is_refused() -> None:
+    for text in ("{", "[" * 100_000, "", "# a comment\n{}"):
+        with pytest.raises(UsageError, match="no JSON schema follows %json"):
+            grammar_of({"type": "grammar", "grammar": f"start: %json {text}"})
 
 
 CHAIN = "".join(f'r{at}: "a" r{at + 1}\n' for at in range(4000)) + 'r4000: "a"\n'

@@ -10,14 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CLEAN = (
-    "hal/src",
-    "core/src",
-    "examples/bitnet-toy/src",
-    "plugins/bitnet-cuda/src",
-    "plugins/bitnet-server/src",
-)
-"""Globs of folders or files from the root of the repository; a folder is added once it is rewritten."""
+CLEAN = ("hal/src", "core/src", "plugins/*/src", "examples/*/src", "integrations/*/src")
+"""Globs of folders from the root of the repository."""
 
 FRAGMENT = re.compile(r"(What|Of|Whether|Where|How|Those|That) ")
 """First words of a docstring that is a clause or a fragment, not a sentence or a noun phrase."""

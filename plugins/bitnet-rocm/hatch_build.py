@@ -1,4 +1,4 @@
-"""Puts the portable kernels, which lie in bitnet-cuda, into the sdist and into the wheel; an sdist has them already."""
+"""A build hook that copies bitnet-cuda's portable kernels into the sdist and the wheel."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ PORTABLE = "bitnet_rocm/kernels/portable"
 
 
 class PortableKernels(BuildHookInterface):  # type: ignore[type-arg]  # of any builder
-    """Copy of bitnet-cuda's portable kernels in the wheel; an editable install uses those of the checkout."""
+    """A hook that adds the kernels, unless an editable install uses those of the checkout or an sdist has them."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Prepare each build. Raises FileNotFoundError if the kernels, which a wheel needs, are missing."""
+        """Add the kernels to a build. Raises FileNotFoundError if they are missing."""
         beside = Path(self.root).parent / "bitnet-cuda/src/bitnet_cuda/kernels/portable"
         if version == "editable" or (Path(self.root) / "src" / PORTABLE).is_dir():
             return

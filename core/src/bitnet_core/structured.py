@@ -16,8 +16,8 @@ from bitnet_hal.errors import UsageError, short
 from bitnet_core import gbnf, json_limits
 from bitnet_core.engine.request.reasoning import ReasoningLimit
 from bitnet_core.engine.sampling.constraint import Constraint, Mask
-from bitnet_core.grammar_limits import lark_fault, references_fault, regex_fault
-from bitnet_core.schema_keywords import costly, without_leap_seconds, without_noops
+from bitnet_core.grammar_limits import lark_fault, references_fault, regex_fault, schemas_in
+from bitnet_core.schema_keywords import costly, with_exact_bounds, without_leap_seconds, without_noops
 from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
 
@@ -66,15 +66,15 @@ def json_grammar(schema: Any) -> Grammar:
 
 
 def checked_schema(schema: Any) -> Any:
-    """Return a JSON schema with its objects closed, without no-ops and leap seconds. Raises UsageError if it is not an
-    object, or too deep."""
+    """Return a JSON schema with its objects closed and its integers exact, without no-ops and leap seconds. Raises
+    UsageError if it is not an object, or too deep."""
     if not isinstance(schema, Mapping | bool):
         raise UsageError("a JSON schema must be an object")
     if problem := json_limits.exceeds_limits(schema, MAX_DEPTH, MAX_GRAMMAR):
         raise UsageError(f"the parts of the JSON schema {problem}")
     if fault := references_fault(schema):
         raise UsageError(f"the JSON schema cannot be used: {fault}")
-    return {} if schema is True else closed(without_leap_seconds(without_noops(schema)))
+    return {} if schema is True else closed(with_exact_bounds(without_leap_seconds(without_noops(schema))))
 
 
 def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
@@ -101,12 +101,18 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
     if kind == "regex" and isinstance(text := response_format.get("regex"), str):
         return _within_limits(Grammar("regex", text), regex_fault(text))
     if kind == "grammar" and isinstance(text := response_format.get("grammar"), str):
-        text = gbnf.lark(text) if gbnf.is_gbnf(text) else text
-        return _within_limits(Grammar("lark", text), lark_fault(text))
+        return _lark_grammar(gbnf.lark(text) if gbnf.is_gbnf(text) else text)
     raise UsageError(
         "response_format must be of type text, json_object, json_schema, regex (with regex) or grammar (with grammar), "
         f"not {str(kind)[:40]!r}"
     )
+
+
+def _lark_grammar(text: str) -> Grammar:
+    grammar = _within_limits(Grammar("lark", text), lark_fault(text))
+    for schema in schemas_in(text):
+        json_grammar(schema)  # it has the same limits as one of its own
+    return grammar
 
 
 def _within_limits(grammar: Grammar, fault: str) -> Grammar:

@@ -18,7 +18,7 @@ from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.loading import LoadOptions
 from bitnet_hal.discovery.request import DeviceRequest, parse_requests
 from bitnet_hal.discovery.selection import devices
-from bitnet_hal.errors import DeviceNotFoundError
+from bitnet_hal.errors import DeviceNotFoundError, UsageError
 
 CARDS = """
 import time
@@ -69,9 +69,21 @@ def test_the_devices_of_a_list_and_of_all(plugged: Callable[..., None]) -> None:
     assert several.names("vulkan:1") == ["numpy"]
     with pytest.raises(DeviceNotFoundError):
         several.open("vulkan:7")
+    with pytest.raises(UsageError, match="'vulkan:1,all' names devices beside 'all'"):
+        parse_requests("vulkan:1,all")
     every = SeveralDevices(parse_requests("all"))
     assert (every.required, every.first()) == (False, DeviceRequest("vulkan", 0))
     assert every.names("vulkan:0") == ["vulkan:1"]
+
+
+def test_a_device_with_two_names_is_used_once(plugged: Callable[..., None]) -> None:
+    several = SeveralDevices(parse_requests("vulkan,vulkan:0"))
+    first = several.open("vulkan")
+    try:
+        with pytest.raises(UsageError, match="vulkan and vulkan:0 are the same device, vulkan:0: name it once"):
+            several.open("vulkan:0")
+    finally:
+        first.close()
 
 
 def test_a_card_is_known_by_its_place(plugged: Callable[..., None]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import bitnet_core
 import pytest
+from bitnet_core.api import loading
 from bitnet_core.engine import placement
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.split import main_device, parse_split
@@ -52,6 +53,21 @@ def test_auto_with_one_gpu_is_no_split(monkeypatch: pytest.MonkeyPatch) -> None:
         assert model.engine.layers_by_device == {"cuda:0": 6}
 
 
+def test_auto_closes_a_gpu_that_it_does_not_use(two_gpus: None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[Any] = []
+
+    def all_on_the_last(source: Any, options: Any, opened: Any) -> list[int]:
+        devices.extend(opened)
+        return [0] * (len(opened) - 1) + [source.config.n_layers]
+
+    monkeypatch.setattr(loading, "split_layers", all_on_the_last)
+    with bitnet_core.load(None, "cuda", split="auto") as model:
+        assert model.engine.layers_by_device == {"cuda:0": 6}
+        assert model.generate(PROMPT, max_tokens=8).text == text
+        with pytest.raises(ValueError, match="after close"):
+            devices[0].alloc(4)
+
+
 def test_a_layer_is_measured(two_gpus: None) -> None:
     with bitnet_core.load(None, split="auto") as model:
         assert sum(model.engine.layers_by_device.values()) == 6
@@ -80,12 +96,23 @@ def test_bench_names_the_layers(two_gpus: None, bitnet: Any) -> None:
     assert "by all devices together" in shown
 
 
+def test_a_profile_names_the_layers_that_it_times(two_gpus: None) -> None:
+    with bitnet_core.load(None, split="cuda:2,vulkan:4") as model:
+        model.generate(PROMPT, max_tokens=8)
+        steps = [step.step for step in model.profile()]
+    assert steps
+    assert all(step.endswith(", 4 of 6 layers on vulkan:0") for step in steps)
+
+
 @pytest.mark.parametrize(
     ("split", "message"),
     [
         ("cuda", "is not a part of a split"),
         ("cuda:0:0", "is not a part of a split"),
         ("cuda:2,cuda:4", "names a device twice"),
+        ("cuda:2,cuda:0:4", "names a device twice: its devices are cuda:0, cuda:0"),
+        ("gpu:2,vulkan:2,cuda:0:2", "names a device twice: its devices are cuda:0, vulkan:0, cuda:0"),
+        ("cuda:123456,vulkan:5", "has 123461 layers, and the model 6"),
         ("no device:2,cuda:4", "is not a device"),
         ("", "is not a part of a split"),
         ("cuda:2,vulkan:5", "has 7 layers, and the model 6"),

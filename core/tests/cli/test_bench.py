@@ -16,7 +16,7 @@ from bitnet_core.formats.names import floats, matrices, tables, ternaries, vecto
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.profiling import KernelTime, StepProfile
-from bitnet_core.measure.server import Answer, ServerResult
+from bitnet_core.measure.server import ServerResult, TimedAnswer
 from bitnet_hal.device import TransferMode
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.reference.describe import numpy_info
@@ -135,7 +135,7 @@ def test_bench_as_a_table(bitnet) -> None:
 
 
 def test_what_a_server_calls_its_model_is_never_markup(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = (Answer(first=0.1, last=0.2, tokens=5),)
+    answers = (TimedAnswer(first=0.1, last=0.2, tokens=5),)
     result = ServerResult("http://host", "[red]a[/nosuch]\x1b[31m", 1, answers, 1.0)
     monkeypatch.setattr("bitnet_core.measure.server.measure_server", lambda *_: result)
     shown = bitnet("bench", "--server", "http://host")
@@ -203,6 +203,7 @@ def test_several_devices(bitnet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
             assert found["sum"][when][speed] == pytest.approx(sum(one[when][speed] for one in found["devices"]))
             assert min(one[when][speed] for one in found["devices"]) > 0
     assert found["share"] == pytest.approx(found["sum"]["together"]["whole"] / found["sum"]["alone"]["whole"])
+    assert found["share_of_processors"] == found["share"]  # each device has its own
     shown = bitnet(*arguments)
     assert (shown.code, "rocm:0 (fake rocm device (numpy))" in shown.out, "sum" in shown.out) == (0, True, True)
     assert bitnet(*arguments, "--profile", tmp_path / "trace.json").code == 2

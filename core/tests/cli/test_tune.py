@@ -9,7 +9,7 @@ import pytest
 from bitnet_core.cli.tune import _print
 from bitnet_core.measure import tune as tune_module
 from bitnet_core.measure.products import ProductTime
-from bitnet_core.measure.tune import DeviceSpeed
+from bitnet_core.measure.tune import TunedDevice
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.tuning import measured
 
@@ -41,14 +41,14 @@ def test_every_device_is_timed_and_kept(bitnet, install_plugin) -> None:
 def test_what_auto_takes_is_named_also_where_software_is_quicker(capsys: pytest.CaptureFixture[str]) -> None:
     quick = DeviceInfo("vulkan", 0, "llvmpipe", DeviceType.SOFTWARE)
     native = DeviceInfo("cpu", 0, "a CPU", DeviceType.CPU)
-    _print("tiny", [DeviceSpeed(quick, 0.001), DeviceSpeed(native, 0.002)])
+    _print("tiny", [TunedDevice(quick, 0.001), TunedDevice(native, 0.002)])
     assert "`auto` takes cpu:0" in capsys.readouterr().err
 
 
 def test_tilings_for_which_no_time_was_left_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     native = DeviceInfo("cpu", 0, "a CPU", DeviceType.CPU)
     products = [ProductTime("a", 1, False, 1.0, 1.0, 1, None, (), left) for left in (0, 3)]
-    _print("tiny", [DeviceSpeed(native, 0.002, tuple(products))])
+    _print("tiny", [TunedDevice(native, 0.002, tuple(products))])
     assert "cpu:0: no time was left for 3 tilings" in capsys.readouterr().err
 
 

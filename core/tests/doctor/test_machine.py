@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bitnet_core.doctor import tools
+from bitnet_core.doctor import vendor_tools
 from bitnet_core.doctor.access import access_findings
 from bitnet_core.doctor.fits import _fit
 from bitnet_core.doctor.versions import unmet, version_findings
@@ -64,10 +64,10 @@ def test_what_tools_say_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(tools, "_SECONDS", 0.5)
-    said = {finding.code: finding.message for finding in tools.tool_findings()}
+    monkeypatch.setattr(vendor_tools, "_SECONDS", 0.5)
+    said = {finding.code: finding.message for finding in vendor_tools.tool_findings()}
     assert said == {
-        "nvidia-smi": f"{shlex.join(next(one for one in tools._TOOLS if one[0] == 'nvidia-smi'))}\n"
+        "nvidia-smi": f"{shlex.join(next(one for one in vendor_tools._TOOLS if one[0] == 'nvidia-smi'))}\n"
         "Card X, 580.1, 8192 MiB, 3 MiB",
         "vulkaninfo": "vulkaninfo --summary\ndeviceName = llvmpipe\ndriverInfo = Mesa 1",
         "clinfo": "clinfo --list\nfails with code 3: broken",
@@ -76,7 +76,7 @@ def test_what_tools_say_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "intel_gpu_top": "intel_gpu_top -L\ncard0 pci:vendor=8086 -L",
     }
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    assert tools.tool_findings() == []
+    assert vendor_tools.tool_findings() == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_does_this_model_fit(faulty: Any, free: int, severity: str, text: str) -
 
 
 def test_doctor_tells_of_a_model(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "_TOOLS", ())
+    monkeypatch.setattr(vendor_tools, "_TOOLS", ())
     result = bitnet("doctor", "--model", "stories", "--json")
     assert result.code == 0
     fits = [one for one in json.loads(result.out)["findings"] if one["code"] == "model-fits"]

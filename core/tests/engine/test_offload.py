@@ -12,7 +12,14 @@ import pytest
 from bitnet_core.doctor.fits import _fit
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.fit import predict
-from bitnet_core.engine.placement import balanced, most_layers, needed_bytes, offloaded_layers, split_layers
+from bitnet_core.engine.placement import (
+    LEAST_ROOM,
+    balanced,
+    most_layers,
+    needed_bytes,
+    offloaded_layers,
+    split_layers,
+)
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.options.engine import EngineOptions
@@ -172,5 +179,34 @@ def test_a_split_counts_memory_and_measures(capped: Any) -> None:
     assert most_layers(source, options, small, first=True) == 1
     assert split_layers(source, options, [small, roomy]) == [1, 3]
     assert (small.used, roomy.used) == (0, 0)
+    small.cap = needed_bytes(source, options, small, source.config.part(0, 1), 2, LEAST_ROOM)
     with pytest.raises(OutOfMemoryError, match=r"memory for 1 of 4 layers together \(numpy:1 1, numpy:1 0\)"):
         split_layers(source, options, [small, small])
+
+
+def test_a_device_without_memory_for_a_layer_is_left_out_of_a_split(capped: Any) -> None:
+    source, options = SyntheticSource(SHAPE), EngineOptions(**SIZES)
+    tiny, first, last = capped(1000, **CARD), capped(1 << 30, index=1, **CARD), capped(1 << 30, index=2, **CARD)
+    for devices in ([tiny, first, last], [first, tiny, last]):
+        counts = split_layers(source, options, devices)
+        assert counts[devices.index(tiny)] == 0
+        assert sum(counts) == LAYERS
+        assert min(count for device, count in zip(devices, counts, strict=True) if device is not tiny) > 0
+    assert split_layers(source, options, [tiny, last]) == [0, LAYERS]
+    with pytest.raises(OutOfMemoryError, match=r"memory for 3 of 4 layers together \(numpy:1 3, numpy:0 0\)"):
+        split_layers(source, options, [first, tiny])
+
+
+def test_a_split_that_fits_with_fewer_requests_and_rows_ends_in_text(capped: Any) -> None:
+    source, options = DrawnSource(shape=SHAPE), EngineOptions(**SIZES)
+    caps = [
+        needed_bytes(source, options, capped(0, **CARD), source.config.part(2 * at, 2), 2, LEAST_ROOM) for at in (0, 1)
+    ]
+    devices = [capped(caps[0], **CARD), capped(caps[1], index=1, **CARD)]
+    assert (
+        most_layers(source, options, devices[0], first=True) + most_layers(source, options, devices[1], last=True) < 4
+    )
+    assert split_layers(source, options, devices) == [2, 2]
+    with closing(Engine(source, devices[1], options, before=[(devices[0], 2)])) as engine:
+        text(engine)
+    assert [device.peak <= cap for device, cap in zip(devices, caps, strict=True)] == [True, True]

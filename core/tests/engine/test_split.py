@@ -186,6 +186,26 @@ def test_if_a_device_is_lost_another_takes_the_whole_model(faulty: Any, lost: in
         assert engine.layers_by_device == {"numpy:2": 2}
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_device_that_nothing_replaces_is_named_by_every_later_call(faulty: Any, lost: int) -> None:
+    """Its plugin is not called after it was closed, which would look like a fault of the plugin."""
+    devices = [faulty(index=1), faulty()]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise DeviceLostError("pulled out", backend="numpy", operation="replay")
+
+    with closing(Engine(DrawnSource(), devices[1], EngineOptions(), before=[(devices[0], 1)])) as engine:
+        engine.add_request([1, 2, 3], max_tokens=4)
+        devices[lost].before["replay"] = fail
+        with pytest.raises(DeviceLostError, match=r"^numpy: pulled out"):
+            texts(engine)
+        for use in (engine.step, engine.memory, engine.cached_blocks, lambda: engine.logits([1, 2])):
+            with pytest.raises(
+                DeviceLostError, match=r"the model was lost with its device \(numpy: pulled out.*Load it"
+            ):
+                use()
+
+
 @pytest.mark.parametrize("layers", [2, 3])
 def test_each_device_needs_a_layer(faulty: Any, layers: int) -> None:
     with pytest.raises(UsageError, match="each device needs a layer: the model has 2"):

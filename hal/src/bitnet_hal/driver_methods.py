@@ -10,7 +10,7 @@ from bitnet_hal.errors import GpuTimeoutError
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.launches import B, BoundLaunch, K, LaunchRecording
 from bitnet_hal.ownership import Ownership
-from bitnet_hal.waiting import TIMEOUT_VARIABLE, QueuedWork, ready_within
+from bitnet_hal.waiting import TIMEOUT_VARIABLE, ready_within
 
 
 class DriverMethods(Ownership[B, K], ABC):
@@ -22,7 +22,6 @@ class DriverMethods(Ownership[B, K], ABC):
 
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)
-        self._work = QueuedWork(info.type)
         self._ahead = False  # True while waiting for work that has later work queued behind it
         self.log.info("opened %s: %s, %s", info.request, info.name, info.driver)
 

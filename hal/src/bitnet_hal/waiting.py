@@ -23,17 +23,6 @@ TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
 """Environment variable with the maximum seconds of a wait, not counting the time that queued work may take."""
 
 
-_SLOWEST = 2e10
-_SLOWEST_SOFTWARE = 1e9
-"""Multiply-adds per second that every GPU and every software device exceeds."""
-
-_SLACK = 20.0
-"""Ratio of the time that a device may take to its time at the highest speed measured."""
-
-_LARGE = 1e9
-"""Minimum multiply-adds of a wait that measures the speed of a device."""
-
-
 @lru_cache(maxsize=4096)
 def multiply_adds(spec: KernelSpec, params: bytes) -> float:
     """Return the multiply-adds of a launch: of a matrix product, or of attention over the longest context; 0 for other
@@ -44,41 +33,6 @@ def multiply_adds(spec: KernelSpec, params: bytes) -> float:
     if values.keys() >= {"rows", "n_heads", "head_dim", "max_blocks"}:
         return float(2 * values["rows"] * values["n_heads"] * values["head_dim"] * values["max_blocks"] * KV_BLOCK)
     return 0.0
-
-
-class QueuedWork:
-    """The multiply-adds that a device has queued, and the limit of a wait for them.
-
-    A limit in seconds alone would mistake a slow device with much work for one that hangs: 512 rows of a model of
-    8 billion weights are 4e12 multiply-adds. seconds: the limit without work. queued, done: multiply-adds so far.
-    """
-
-    def __init__(self, kind: DeviceType) -> None:
-        self.seconds = wait_limit(kind)
-        self.queued = 0.0
-        self.done = 0.0
-        self._rate = _SLOWEST_SOFTWARE if kind is DeviceType.SOFTWARE else _SLOWEST
-        self._began = 0.0
-
-    @property
-    def limit(self) -> float:
-        """Maximum seconds of a wait for everything queued."""
-        return self.seconds + (self.queued - self.done) / self._rate
-
-    def add(self, work: float) -> None:
-        """Add queued work."""
-        if self.queued == self.done:
-            self._began = time.perf_counter()
-        self.queued += work
-
-    def finish(self, upto: float) -> None:
-        """Record that the work up to this value of `queued` is done, and update the device's speed."""
-        now = time.perf_counter()
-        work = upto - self.done
-        if work > _LARGE and now > self._began:
-            self._rate = max(self._rate, work / (now - self._began) / _SLACK)
-        self.done = max(self.done, upto)
-        self._began = now
 
 
 def wait_limit(kind: DeviceType) -> float:

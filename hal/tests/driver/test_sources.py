@@ -14,9 +14,10 @@ from bitnet_hal.errors import GpuTimeoutError, UnsupportedError
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.launcher import Launcher
+from bitnet_hal.ownership import QueuedWork
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice
-from bitnet_hal.waiting import QueuedWork, multiply_adds, ready_within
+from bitnet_hal.waiting import multiply_adds, ready_within
 
 
 def test_includes_come_once_and_the_first_folder_wins(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""scikit-build-core's build backend (PEP 517, PEP 660), which builds wheels only if there is a C++ compiler."""
+"""scikit-build-core's build backend (PEP 517, PEP 660), with a clear error if there is no C++ compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 from scikit_build_core import build as scikit
 
 OTHERS = ("g++", "clang++", "c++")
-"""Compilers to try if the compiler of this Python's build is not installed."""
+"""The compilers to try if the compiler of this Python's build is not installed."""
 COMMANDS = "apt install {apt} (Debian, Ubuntu), dnf install {dnf} (Fedora), xcode-select --install (macOS)"
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +42,7 @@ def absent() -> str:
 
 
 def with_compiler(hook: Callable[P, R]) -> Callable[P, R]:
-    """Choose the compiler before a hook runs, or end the build with one line. Each hook has a process of its own."""
+    """Choose the compiler before a hook runs, or end the build with one line. Each hook runs in its own process."""
 
     @wraps(hook)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""Decode and prefill beside llama-cpp-python (TQ2_0, Q2_0), in turns, so that a noisy machine is noisy for both.
+"""Compare decode and prefill with llama-cpp-python (TQ2_0, Q2_0), alternating so that noise affects both.
 
     python model_files.py FOLDER
     python compare.py FOLDER [--shape bonsai-1.7b] [--peer-python PATH] [--rounds 5] [--kernels avx512vnni,avx2]
@@ -6,9 +6,9 @@
     python random_gguf.py maple-20b FOLDER --layers 8 --head f16     # and q6_k; or bonsai-27b
     python compare.py FOLDER --shape maple-20b --layers 8
 
-Every contender is a process that keeps its model loaded; in each round each of them decodes once, and one more process
-measures how fast as many threads read memory. Then they take turns at a prompt. Medians over the rounds are printed as
-Markdown, one table per number of threads, which holds for both sides.
+Every contender is a process with a loaded model. In each round each of them decodes once, and one more process measures
+the memory bandwidth of the same number of threads. Then each of them prefills a prompt. Medians over the rounds are
+printed as Markdown, one table per number of threads, which is the same for all contenders.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ def tokens(count: int) -> list[int]:
 
 
 def serve(load: Callable[[str, int], dict[str, Command]], path: str, threads: int) -> None:
-    """Answer commands from standard input: seconds per token of `decode N` and `prefill N`, bytes of `rss 0`, bytes per
-    second of `read N`."""
+    """Answer commands from standard input.
+
+    `decode N` and `prefill N`: seconds per token. `rss 0`: bytes. `read N`: bytes per second.
+    """
     start = time.perf_counter()
     answers = {**load(path, threads), "rss": lambda _: float(psutil.Process().memory_info().rss)}
     print(json.dumps(time.perf_counter() - start), flush=True)
@@ -65,7 +67,7 @@ def serve(load: Callable[[str, int], dict[str, Command]], path: str, threads: in
 
 
 def clock() -> float:
-    """Return seconds: of the wall, or of the process's processor time."""
+    """Return the seconds of the wall clock or of the process's processor time."""
     return time.process_time() if os.environ.get(CLOCK) == "processor" else time.perf_counter()
 
 
@@ -76,8 +78,7 @@ def timed(run: Callable[[], object]) -> float:
 
 
 def memory(path: str, threads: int) -> dict[str, Command]:
-    """Return the bandwidth of that many threads: numpy's largest byte (64 per instruction) of data that no cache
-    holds."""
+    """Return the command that measures bandwidth: the maximum, by numpy, of bytes that no cache holds."""
     parts = np.array_split(np.ones(READ_BYTES, np.uint8), threads)
     pool = ThreadPoolExecutor(threads)  # numpy lets other threads run meanwhile
     return {"read": lambda count: READ_BYTES / min(timed(lambda: list(pool.map(np.max, parts))) for _ in range(count))}
@@ -172,7 +173,7 @@ def start(name: str, python: str, side: str, path: Path, threads: int, environme
 
 
 def two_b4t(options: argparse.Namespace, threads: int) -> tuple[list[Contender], list[Contender]]:
-    """Ours, with the f16 head and with the small one, and the peer with either head."""
+    """Return our contenders, with the f16 head and with the int8 head, and the peer's with either head."""
     ours = []
     for kernel in options.kernels.split(","):
         environment = {"BITNET_CPU_KERNEL": kernel}
@@ -189,7 +190,7 @@ def two_b4t(options: argparse.Namespace, threads: int) -> tuple[list[Contender],
 
 
 def bonsai(options: argparse.Namespace, threads: int) -> tuple[list[Contender], list[Contender]]:
-    """The same file for both sides."""
+    """Return our contenders and the peer's, with the same file."""
     small = options.shape == "bonsai-1.7b"
     path = options.folder / (BONSAI if small else file_name(options.shape, options.layers))
     ours = [
@@ -198,12 +199,12 @@ def bonsai(options: argparse.Namespace, threads: int) -> tuple[list[Contender], 
     ]
     peers = [start("llama.cpp Q2_0", options.peer_python, "llama", path, threads, {})]
     for contender in (*ours, *peers):
-        contender.file -= 0 if small else BONSAI_27B_HEAD_BYTES  # of the embedding
+        contender.file -= 0 if small else BONSAI_27B_HEAD_BYTES  # a token does not read the embedding
     return ours, peers
 
 
 def maple(options: argparse.Namespace, threads: int) -> tuple[list[Contender], list[Contender]]:
-    """The same files for both sides, with an f16 and with a q6_K head."""
+    """Return our contenders and the peer's, with the same files: an f16 and a q6_K head."""
     f16, q6k = (options.folder / file_name(options.shape, options.layers, head) for head in ("f16", "q6_k"))
     ours = []
     for kernel in options.kernels.split(","):
@@ -225,7 +226,7 @@ def maple(options: argparse.Namespace, threads: int) -> tuple[list[Contender], l
 
 
 def compare(options: argparse.Namespace, threads: int) -> None:
-    """Print one table."""
+    """Measure all contenders and print one table."""
     ours, peers = CONTENDERS[options.shape](options, threads)
     contenders = [*ours, *peers]
     bandwidth = start("memory", sys.executable, "memory", options.folder, threads, {})
@@ -235,7 +236,7 @@ def compare(options: argparse.Namespace, threads: int) -> None:
         if options.prompt and not contender.name.endswith(("small head", "q6k head"))
     ]
     memory = {}
-    for contender in contenders:  # nothing of this counts but the memory
+    for contender in contenders:  # a warm-up; only its memory counts
         if contender in prompted:
             contender.ask("prefill", options.prompt)
         contender.ask("decode", 2)

@@ -1,5 +1,7 @@
-"""Write the synthetic models of a comparison: 2B-4T as I2_S for bitnet and as TQ2_0 for llama.cpp, Ternary Bonsai 1.7B
-as Q2_0 with 64 columns to a scale, which both read.
+"""Write the synthetic models of a comparison.
+
+2B-4T is written as I2_S for bitnet and as TQ2_0 for llama.cpp, Ternary Bonsai 1.7B as Q2_0 with 64 columns per scale,
+which both read.
 
     python model_files.py FOLDER
 
@@ -25,14 +27,14 @@ REVERSED = np.array([(b & 3) << 6 | (b >> 2 & 3) << 4 | (b >> 4 & 3) << 2 | b >>
 
 
 def i2_s(codes: U8, scale: float) -> U8:
-    """Codes u8[rows, columns / 4], then one f32 scale and padding."""
+    """Return codes u8[rows, columns / 4], then one f32 scale and padding."""
     tail = np.zeros(32, np.uint8)
     tail[:4] = np.array([scale], "<f4").view(np.uint8)
     return np.concatenate([codes.reshape(-1), tail])
 
 
 def tq2_0(codes: U8, scale: float) -> U8:
-    """Blocks of 256 columns: 64 bytes of codes, f16 scale."""
+    """Return blocks of 256 columns: 64 bytes of codes, f16 scale."""
     blocks = np.empty((codes.size // 64, 66), np.uint8)
     blocks[:, :64] = REVERSED[codes.reshape(-1, 64)]
     blocks[:, 64:] = np.array([scale], "<f2").view(np.uint8)
@@ -40,7 +42,7 @@ def tq2_0(codes: U8, scale: float) -> U8:
 
 
 def q6_k(rows: int, columns: int) -> U8:
-    """Random q6_K rows whose values have a standard deviation of about 0.02."""
+    """Return random q6_K rows whose values have a standard deviation of about 0.02."""
     blocks = np.random.default_rng(1).integers(0, 256, (rows * columns // 256, 210), np.uint8)
     blocks[:, 192:208] = 1
     blocks[:, 208:] = np.array([0.001], "<f2").view(np.uint8)
@@ -95,7 +97,7 @@ def write(path: Path, ternary: str, head: str) -> None:
 
 
 def main(folder: Path) -> None:
-    """All five files, side by side; those that exist are kept."""
+    """Write all five files in parallel; existing ones are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     kinds = [(ternary, head) for ternary in ("I2_S", "TQ2_0") for head in ("F16", "Q6_K")]
     paths = {

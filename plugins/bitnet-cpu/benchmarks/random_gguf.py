@@ -3,8 +3,8 @@
     python random_gguf.py maple-20b FOLDER [--layers 12] [--head q6_k]
     python random_gguf.py bonsai-27b FOLDER [--layers 8]
 
-Maple is written as TQ2_0 with an f16 or q6_K embedding and head, Bonsai 27B (not rotated) as Q2_0 with 64 columns to a
-scale and a ternary embedding and head. Fewer layers than the shape has make a file for short runs.
+Maple is written as TQ2_0 with an f16 or q6_K embedding and head, Bonsai 27B (not rotated) as Q2_0 with 64 columns per
+scale and a ternary embedding and head. Fewer layers than those of the shape make a file for short runs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ from model_files import q6_k, tq2_0
 
 U8 = npt.NDArray[np.uint8]
 HEAD_SHIFT = 1009
-"""Rows by which the head differs from the embedding. With layers that add little, greedy decoding then writes other
-tokens, with other experts, at each step; a repeated token's experts would stay in the cache."""
+"""The number of rows by which the head is rotated against the embedding.
+
+The layers add little, so greedy decoding then chooses another token, with other experts, at each step; the experts of a
+repeated token would stay in the cache.
+"""
 SMALL = np.float32(2**-10)
-"""Norm weights of the layers."""
+"""The norm weights of the layers."""
 TERNARY = {"maple-20b": "TQ2_0", "bonsai-27b": "Q2_0"}
 
 

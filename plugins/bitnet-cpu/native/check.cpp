@@ -29,7 +29,7 @@ class Checker {
     if (!condition) fail(text);
   }
 
-  // View `index` holds rows * columns elements of `size` bytes, aligned for 4-byte types.
+  // Checks that view `index` holds rows * columns elements of `size` bytes, aligned for 4-byte types.
   void holds(uint32_t index, const char* name, uint64_t rows, uint64_t columns, uint64_t size) const {
     require(rows <= MOST_ELEMENTS && columns <= MOST_ELEMENTS, "a size is absurd");
     const unsigned __int128 bytes = static_cast<unsigned __int128>(rows) * columns * size;
@@ -43,7 +43,7 @@ class Checker {
 
   void aligned(uint32_t index, const char* name) const { holds(index, name, 0, 0, 4); }
 
-  // f32[rows, stride] of which columns first..first + count are written.
+  // f32[rows, stride], with columns first..first + count written.
   void output(uint32_t index, const char* name, uint64_t rows, uint64_t stride, uint64_t first, uint64_t count) const {
     require(first + count <= stride, "y_first + outs is more than y_stride");
     holds(index, name, (rows - 1) * stride + first + count, 1, 4);
@@ -151,7 +151,7 @@ void check_norm(const Launch& l, const Checker& check) {
   check.holds(3, "y", p.rows, p.width, 4);
 }
 
-// Rows of logits that are `stride` apart, and the mask where there is one.
+// Rows of logits that are `stride` apart, and their mask if there is one.
 void check_logits(const Launch& l, const Checker& check, uint64_t rows, uint64_t vocab, uint64_t stride) {
   check.require(vocab > 0 && vocab <= INT32_MAX && stride >= vocab, "vocab or stride makes no sense");
   check.holds(0, "logits", (rows - 1) * stride + vocab, 1, 4);
@@ -186,7 +186,7 @@ void check_embed_ternary(const Launch& l, const Checker& check) {
   check.holds(3, "x", p.rows, p.hidden, 4);
 }
 
-constexpr uint32_t MOST_HEAD_WIDTH = 16384;  // up to here the error norms hold their margin for f32 rounding
+constexpr uint32_t MOST_HEAD_WIDTH = 16384;  // up to this width the error norms include their margin for f32 rounding
 
 void check_head(const Checker& check, uint64_t outs, uint32_t width) {
   check.require(outs > 0 && outs <= INT32_MAX && width > 0 && width <= MOST_HEAD_WIDTH, "outs or width makes no sense");
@@ -333,7 +333,7 @@ void check_sum(const Launch& l, const Checker& check) {
   check.holds(2, "x", p.rows, p.width, 4);
 }
 
-// Bounds of one launch; returns the scratch it needs.
+// Checks the bounds of one launch. Returns the bytes of scratch that it needs.
 size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
   switch (l.kernel) {
     case EMBED_ROWS: return check_embed(l, check), 0;
@@ -380,7 +380,7 @@ size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
   }
 }
 
-// The catalogue's geometry.
+// The geometry of the catalogue.
 std::array<uint64_t, 3> expected_grid(const Launch& l) {
   const uint64_t rows = l.params[0], n = l.constants.tile_n, t = l.constants.tile_t;
   const auto tiles = [](uint64_t count, uint64_t tile) { return (count + tile - 1) / tile; };

@@ -1,4 +1,4 @@
-// The boundary: a launch that passes `prepare` touches nothing outside its views.
+// Validation of launches: a launch that passes `prepare` accesses nothing outside its views.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace bitnet {
 
-// The launch cannot be run as described; the text says which binding or parameter, and why.
+// The launch cannot run as described; the text names the binding or parameter, and the reason.
 struct LaunchFault : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
@@ -17,17 +17,18 @@ struct Unsupported : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// Index of a catalogue name; Unsupported if this device has no such kernel.
+// Returns the index of a catalogue name. Throws Unsupported if this device has no such kernel.
 KernelId kernel_id(const std::string& name);
 
-// Unsupported if a constant or tile is not one that the kernel was made for.
+// Throws Unsupported if the kernel does not support a constant or tile.
 void check_constants(KernelId id, const Constants& constants);
 
-// Fills run, workgroups and scratch of a launch whose other fields are set. LaunchFault if a view is too small or not
-// aligned, or a parameter or the grid makes no sense.
+// Fills run, workgroups and scratch of a launch whose other fields are set. Throws LaunchFault if a view is too small
+// or not aligned, or if a parameter or the grid is invalid.
 void prepare(Launch& launch, size_t view_count, const Path& path);
 
-// Whether `launch` may run while `before` runs: products of the same activations, into columns behind those of `before`.
+// Returns whether `launch` may run while `before` runs: products of the same activations, into columns after those of
+// `before`.
 bool may_run_beside(const Launch& before, const Launch& launch);
 
 }  // namespace bitnet

@@ -1,5 +1,6 @@
-// One launch as the kernels see it. Plain data only, and functions of internal linkage: this header is compiled into
-// every code path, each with its own instruction set, and the linker must never merge an AVX-512 copy into a baseline one.
+// The description of one launch for the kernels. Plain data only, and functions of internal linkage: this header is
+// compiled into every code path, each with its own instruction set, and the linker must never merge an AVX-512 copy
+// into a baseline one.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -39,8 +40,8 @@ enum Dtype : uint32_t { F32, F16, BF16, Q8_0, Q6_K };
 enum KvCacheType : uint32_t { KV_F32, KV_F16, KV_INT8 };
 
 constexpr uint32_t KV_BLOCK = 64;
-constexpr uint32_t HEAD_GROUP = 64;  // rows of a head whose best lower bound is kept
-constexpr uint32_t PART = 32;        // columns for which quantized activations have a scale and a sum, where ABLOCK is not 0
+constexpr uint32_t HEAD_GROUP = 64;  // rows of a head that share a lower bound
+constexpr uint32_t PART = 32;        // columns that share a scale and a sum of quantized activations, if ABLOCK is not 0
 constexpr uint32_t PAIRS_AT_ONCE = 48;  // rows of one expert that are multiplied together
 constexpr uint32_t MAX_VIEWS = 8;
 constexpr uint32_t MAX_PARAMS = 8;
@@ -50,7 +51,7 @@ struct Bytes {
   size_t size;
 };
 
-// Compile-time constants of the catalogue and tile sizes; those that a kernel lacks stay 0.
+// Compile-time constants of the catalogue, and tile sizes; 0 if a kernel lacks one.
 struct Constants {
   uint32_t dtype, norm, add, block, ablock, kv, interleaved, qknorm, act, mask, inverse, tile_n, tile_t;
 };
@@ -59,7 +60,7 @@ struct Constants {
 static inline uint32_t scales_of(uint32_t width, uint32_t ablock) { return ablock != 0 ? width / PART : 1; }
 
 struct Launch;
-// Runs workgroups begin..end (x fastest). `scratch` is the calling thread's own, launch.scratch bytes, 64-byte aligned.
+// Runs workgroups begin..end (x fastest). scratch: the calling thread's own, launch.scratch bytes, 64-byte aligned.
 using Run = void (*)(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch);
 
 struct Launch {

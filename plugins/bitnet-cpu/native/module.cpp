@@ -1,4 +1,4 @@
-// The boundary to Python: memory, launches, the pool. Everything is checked here; the kernels trust their launch.
+// The Python module: memory, launches, the pool. It checks all arguments; kernels trust their launch.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace bitnet;
 
-// Zero-filled memory of our own, or a Python buffer that stays exported as long as something refers to it.
+// Zero-filled memory, or a Python buffer that stays exported as long as something refers to it.
 class Storage {
  public:
   explicit Storage(size_t size) : size_(size), owned_(static_cast<uint8_t*>(std::calloc(size + 63, 1))) {
@@ -61,7 +61,7 @@ class Storage {
   Py_buffer buffer_{};
 };
 
-// What a buffer of the device refers to. Launches share it, so that a freed buffer lives until its recordings close.
+// The memory of a device's buffer. Launches share it, so that a freed buffer lives until its recordings close.
 struct Memory {
   std::shared_ptr<Storage> storage;
 

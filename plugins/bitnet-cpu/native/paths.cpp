@@ -15,14 +15,14 @@ namespace bitnet {
 namespace {
 
 #if defined(__x86_64__) || defined(_M_X64)
-// Leaf 1, ecx bit 29; Clang 14 has no name for it.
+// Leaf 1, ecx bit 29, which Clang 14 has no name for.
 bool has_f16c() {
   uint32_t eax = 1, ebx, ecx = 0, edx;
   asm("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
   return (ecx >> 29 & 1) != 0;
 }
 
-// cpuid with the operating system's part (xgetbv), which the compiler's builtins check.
+// cpuid and the operating system's support (xgetbv), which the compiler's builtins check too.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 
 bool has_avx512vnni() {
@@ -30,14 +30,14 @@ bool has_avx512vnni() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
-// Leaf 7, subleaf 1, eax bit 4; GCC 12 has no name for it.
+// Leaf 7, subleaf 1, eax bit 4, which GCC 12 has no name for.
 bool has_avxvnni() {
   uint32_t eax = 7, ebx, ecx = 1, edx;
   asm("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
   return has_avx2() && (eax >> 4 & 1) != 0;
 }
-// Leaf 7, edx bits 24 (tiles) and 25 (int8), xcr0 bits 17 and 18 of the operating system; then Linux has to permit the
-// process to use the 8 KB of tile data of each thread.
+// Leaf 7, edx bits 24 (tiles) and 25 (int8), and xcr0 bits 17 and 18 of the operating system; Linux must also permit
+// the process to use the 8 KB of tile data of each thread.
 bool has_amx() {
 #if defined(__linux__)
   if (!has_avx512vnni()) return false;

@@ -1,4 +1,4 @@
-// Which code paths this machine can run.
+// The code paths that this machine can run.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,10 +7,10 @@
 
 namespace bitnet {
 
-// Paths that this CPU and operating system support, best first; never empty.
+// Returns the paths that this CPU and operating system support, best first; never empty.
 std::vector<const Path*> usable_paths();
 
-// The path of that name; Unsupported if it is unknown or the CPU lacks it.
+// Returns the path of that name. Throws Unsupported if it is unknown or the CPU lacks it.
 const Path& path_named(const std::string& name);
 
 }  // namespace bitnet

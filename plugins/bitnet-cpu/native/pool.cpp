@@ -10,9 +10,9 @@ namespace bitnet {
 
 namespace {
 
-constexpr uint32_t PARTS_PER_THREAD = 16;  // so that a thread that lost its core for a while costs little
+constexpr uint32_t PARTS_PER_THREAD = 16;  // many, so that a thread that lost its core for a while delays little
 constexpr uint32_t MAX_PARTS = 0x7fff;
-constexpr uint32_t SPINS = 20000;  // about 0.2 to 0.5 ms: longer than the host takes between two tokens
+constexpr uint32_t SPINS = 20000;  // about 0.2 to 0.5 ms: longer than the host needs between two tokens
 
 void relax() {
 #if defined(__x86_64__) || defined(_M_X64)
@@ -70,7 +70,7 @@ void Pool::run_part(const Stage& stage, uint64_t begin, uint64_t end, uint32_t t
   }
 }
 
-// The stage at `launch` is offered to all threads. One that has a single part runs here, since nobody could help.
+// Offers the stage at `launch` to all threads. A stage with a single part runs here, since nobody could help.
 void Pool::start(uint32_t launch, uint32_t thread) {
   while (launch < count_) {
     const Stage stage = stage_at(launch);
@@ -91,7 +91,8 @@ bool Pool::take(uint32_t thread) {
   for (;;) {
     const uint32_t next = uint32_t(state >> 16 & 0xffff), parts = uint32_t(state & 0xffff);
     if (next >= parts) return false;
-    // Many parts while many are left, so that claims are few; one at a time in the end, so that all end together.
+    // Claims many parts while many are left, which saves atomic operations, and single ones at the end, so that all end
+    // together.
     const uint32_t count = std::max(1u, (parts - next) / (2 * threads()));
     if (state_.compare_exchange_weak(state, state + (uint64_t(count) << 16), std::memory_order_acq_rel, std::memory_order_acquire)) {
       // The claimed parts keep the run alive, so launches_ and count_ are this run's.
@@ -129,8 +130,8 @@ void Pool::run(const Launch* launches, size_t count) {
   count_ = uint32_t(count);
   done_.store(false, std::memory_order_relaxed);
   start(0, 0);
-  if (sleepers_.load() > 0) {  // after the store of start: either this sees the sleeper or the sleeper sees the work
-    { const std::lock_guard<std::mutex> lock(sleep_); }  // a worker is either before its check or truly asleep
+  if (sleepers_.load() > 0) {  // after the store of start: either this thread sees the sleeper, or the sleeper sees the work
+    { const std::lock_guard<std::mutex> lock(sleep_); }  // a worker is either before its check or asleep
     wake_.notify_all();
   }
   for (uint32_t idle = 0; !done_.load(std::memory_order_acquire);) {

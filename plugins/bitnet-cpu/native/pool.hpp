@@ -25,7 +25,7 @@ class Pool {
 
   uint32_t threads() const { return uint32_t(workers_.size()) + 1; }
 
-  // Every thread's scratch holds at least `bytes` from now on. std::bad_alloc if there is no memory.
+  // Enlarges every thread's scratch to at least `bytes`. Throws std::bad_alloc if there is no memory.
   void reserve(size_t bytes);
 
   // Runs all launches; each starts when the one before it has finished. One caller at a time; others wait.
@@ -37,7 +37,7 @@ class Pool {
     size_t size = 0;
   };
 
-  // Launches first..last run side by side.
+  // Launches first..last, which run side by side.
   struct Stage {
     uint32_t first, last;
     uint64_t workgroups;
@@ -50,9 +50,9 @@ class Pool {
   uint32_t parts_of(const Stage& stage) const;
   void run_part(const Stage& stage, uint64_t begin, uint64_t end, uint32_t thread);
 
-  // What is to be done, in one word: first launch of a stage (32 bits), next part (16), parts (16). A thread claims some
-  // parts by counting up; whoever finishes the last one starts the next stage. So nobody waits for a thread that the
-  // system has put aside, unless it holds a part. Parts 0 = idle. Words that threads write have cache lines of their own.
+  // The pending work in one word: first launch of a stage (32 bits), next part (16), parts (16); parts 0 means idle. A
+  // thread claims parts by counting up; whoever finishes the last one starts the next stage. So nobody waits for a
+  // descheduled thread unless it holds a part. Words that threads write have their own cache lines.
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<uint32_t> finished_{0};
   alignas(64) std::atomic<bool> done_{true};

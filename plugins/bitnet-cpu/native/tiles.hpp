@@ -1,12 +1,13 @@
-// The parts of a matrix that a thread reads, and how it goes through them.
+// The part of a matrix that a thread reads, and the order in which it reads it.
 #pragma once
 #include "launch.hpp"
 
 namespace bitnet::BITNET_PATH {
 
-constexpr uint32_t AHEAD = 1024;  // bytes from what is read of a run to what is asked of memory
+constexpr uint32_t AHEAD = 1024;  // bytes between the current position in a run and the prefetched one
 
-// Matrix rows n0..n1 and tokens t0..t1 of workgroup g and, as far as `end`, its neighbours of the same tokens; `next` comes after them.
+// Matrix rows n0..n1 and tokens t0..t1 of workgroup g and, up to `end`, its neighbours with the same tokens; next: the
+// first workgroup after them.
 struct Tile {
   uint32_t n0, n1, t0, t1, next;
 
@@ -18,12 +19,13 @@ struct Tile {
   }
 };
 
-// Rows n0..n1 as COUNT runs, read side by side: a processor looks ahead in each, which keeps more of memory on its way than one run does.
+// Rows n0..n1 as COUNT runs, read side by side: the hardware prefetches in each, so more loads are in flight than with
+// one run.
 template <uint32_t COUNT>
 struct Runs {
   uint32_t n0, n1, length = ceil_div(n1 - n0, COUNT);
 
-  // The i-th row of run r, or the last row where the run has none.
+  // Returns the i-th row of run r, or the last row if the run is shorter.
   uint32_t row(uint32_t i, uint32_t r) const { return smaller(n0 + r * length + i, n1 - 1); }
   bool has(uint32_t i, uint32_t r) const { return r * length + i < n1 - n0; }
 };

@@ -1,10 +1,11 @@
-"""A decode step of several texts (2B-4T's shape, random weights) in the middle of 128 + 128 tokens: how long it takes,
-how long without programmatic launch, and by kernel how much shorter it is without that one.
+"""Measure a decode step of several requests (2B-4T's shape, random weights) in the middle of 128 + 128 tokens.
+
+Prints the time of the step, its time without programmatic launch, and for each kernel the time saved without it.
 
     python plugins/bitnet-cuda/benchmarks/batches.py [--texts 8,32,64] [--shape 2b4t]
 
-`bitnet bench --profile` sees such a step only after texts have ended, when attention has less to read, and each launch
-apart. What launches cost each other shows here alone.
+`bitnet bench --profile` measures such a step only after requests have ended, when attention reads less, and each launch
+separately. Only this script shows the effect of launches on each other.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ PROMPT, TOKENS, MIDDLE = 128, 128, 64
 
 
 def label(launch: Any) -> str:
-    """The kernel, and which matrix or row it works on."""
+    """Return the kernel's name and the matrix or row that it processes."""
     params = launch.kernel.spec.unpack(launch.params)
     return " ".join([launch.kernel.spec.name, *(f"{params[size]:.0f}" for size in ("outs", "width") if size in params)])
 
 
 def step_in_the_middle(model: Model, texts: int) -> list[Any]:
-    """The launches of a greedy step, where `texts` texts stand in their middle."""
+    """Return the launches of a greedy step of `texts` requests that have half of their tokens."""
     device: Any = model.device
     engine, seen = model.engine, []
     rng = np.random.default_rng(texts)
@@ -48,7 +49,7 @@ def step_in_the_middle(model: Model, texts: int) -> list[Any]:
 
 
 def show(device: Any, texts: int, launches: list[Any]) -> None:
-    """Measure and print."""
+    """Measure a step and print its times."""
     labels = [label(launch) for launch in launches]
     whole = replay_time(device, launches)
     overlap, device._overlap = device._overlap, False

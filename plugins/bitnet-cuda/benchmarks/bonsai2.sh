@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Bonsai 2 27B on this machine's GPU, in under nine minutes: kit cases of the kernels of delta nets and rotated weights, how far
-# the delta rule is from float64, the golden model's text beside numpy's, then the shape of Bonsai 2 27B with activation scales
-# of 128 and of 32 columns and that of Bonsai 27B, which is not rotated; times of each kernel of a step. Figures are printed last.
+# Tests and measures Bonsai 2 27B on this machine's GPU in less than nine minutes: the kit's cases of delta nets and rotated
+# weights, the delta rule's error against float64, the golden model's text compared with numpy's, then the shape of Bonsai 2
+# 27B with activation scales of 128 and of 32 columns, the shape of Bonsai 27B (not rotated), and the time of each kernel of
+# a step. Figures are printed last.
 #   plugins/bitnet-cuda/benchmarks/bonsai2.sh
 # Needs an interpreter (PYTHON, default python3) with bitnet-core[test] and bitnet-cuda.
 set -uo pipefail

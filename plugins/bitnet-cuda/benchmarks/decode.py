@@ -1,10 +1,10 @@
-"""Decoding one text (random weights): its speed, and how long a step takes without each of its kernels.
+"""Measure the decode speed of one request (random weights), and the time of a step without each of its kernels.
 
     python plugins/bitnet-cuda/benchmarks/decode.py [--shape NAME] [--lm-head-int8 on] [--sources FOLDER ...]
     [--without]
 
---sources: folders whose kernels stand in for the plugin's own, each measured in turn with these, so that what a change
-gains shows on one machine in one run. --without: by kernel and matrix, the time of a step less that of one without it.
+--sources: folders with kernels that replace the plugin's own, measured alternately with these, so that one run on one
+machine shows the gain of a change. --without: per kernel and matrix, the time that a step saves without it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from bitnet_cuda import compile
 POSITIONS = (128, 2048)
 TURNS = 3
 FOLDERS = compile.FOLDERS
-NEVER = "argmax_advance"  # left out always: without it a step's position stays
+NEVER = "argmax_advance"  # always left out, so that the position of a step stays the same
 
 
 def opened(sources: Path | None, shape: str, lm_head_int8: Any) -> Model:
-    """The model, with kernels of `sources` where it has them."""
+    """Return the model, with the kernels that `sources` has in place of the plugin's."""
     compile.FOLDERS = (sources, *FOLDERS) if sources else FOLDERS
     return load(SyntheticSource(shape), "cuda:0", lm_head_int8=lm_head_int8)
 
 
 def replay_time(device: Any, launches: list[Any]) -> float:
-    """Median of microseconds."""
+    """Return the median time of a replay in microseconds."""
     graph, times = device.graph_of(lambda: device._queue_all(launches)), []
     for _ in range(7):
         device.synchronize()
@@ -49,7 +49,7 @@ def replay_time(device: Any, launches: list[Any]) -> float:
 
 
 def without(device: Any, recording: Any) -> str:
-    """What each kernel adds to a step, where the step stands."""
+    """Return the time that each kernel adds to a step at its current position, as text."""
 
     def named(one: Any) -> str:
         sizes = one.kernel.spec.unpack(one.params)
@@ -65,7 +65,7 @@ def without(device: Any, recording: Any) -> str:
 
 
 def in_the_middle(model: Model, positions: int, look: Callable[[Any, Any], str]) -> str:
-    """`look` at the device and the recording of a step, while a text is made."""
+    """Call `look` with the device and the recording of a step during a generation, and return its result."""
     device: Any = model.device
     replay, said = device.replay, []
 

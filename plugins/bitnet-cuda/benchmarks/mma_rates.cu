@@ -1,5 +1,6 @@
-// What products of one warp (mma.sync) and multiplications of their results cost together: clocks of a scheduler for a step of
-// 16 x 8 x 32, at 1.98 GHz. Results are read one step after they were asked for; eight steps are under way in a warp.
+// The combined cost of the products of one warp (mma.sync) and the multiplications of their results: clocks of a
+// scheduler for a step of 16 x 8 x 32, at 1.98 GHz. Results are read one step after their product was issued; a warp
+// has eight steps in flight.
 //   nvcc -O3 -std=c++17 -arch=sm_90 -o mma_rates mma_rates.cu && ./mma_rates
 #include <cstdint>
 #include <cstdio>
@@ -7,7 +8,7 @@
 
 typedef uint32_t u32;
 constexpr int STEPS = 8, ROUNDS = 2000;
-enum What { IN_PLACE, FROM_BIAS, HALVES_IN_PLACE, HALVES };  // sums that go on; from a constant; two f16 products in place of one of bytes
+enum What { IN_PLACE, FROM_BIAS, HALVES_IN_PLACE, HALVES };  // sums that accumulate; that start from a constant; two f16 products instead of one of bytes
 
 __device__ inline void bytes(int* d, const u32* a, u32 b0, u32 b1, const int* c) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
@@ -20,10 +21,10 @@ __device__ inline void halves(float* d, const u32* a, u32 b0, u32 b1, const floa
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 }
 
-// scaled: multiplications of each sum, of which the first reads it. base: what sums of bytes start from.
+// scaled: multiplications of each sum; the first reads it. base: the start of sums of bytes.
 template <What what, int scaled>
 __global__ void __launch_bounds__(512) steps(float* out, u32 seed, int base, float scale) {
-    u32 a[4][4], b[STEPS][2];  // all different, and so each round: equal products would be made once
+    u32 a[4][4], b[STEPS][2];  // all different in each round: the compiler would merge equal products
     for (int i = 0; i < 16; i++) a[i / 4][i % 4] = (seed * (i + 1) + threadIdx.x * 77) & 0x01010101u;
     for (int i = 0; i < STEPS * 2; i++) b[i / 2][i % 2] = (seed + i) * 0x9e3779b9u ^ threadIdx.x * 0x01030507u;
     int start[4] = {base, base, base, base}, d[2][STEPS][4] = {};

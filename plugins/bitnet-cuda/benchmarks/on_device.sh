@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What bitnet-cuda does on this machine's GPU, in under eight minutes: the conformance kit without its slowest cases, the
-# shipped model, then the shapes of 2B-4T and Bonsai 8B, decoding and prompts. Figures are printed last.
+# Tests and measures bitnet-cuda on this machine's GPU in less than eight minutes: the conformance kit without its slowest
+# cases, the shipped model, then decode and prefill of the shapes 2B-4T and Bonsai 8B. Figures are printed last.
 #   plugins/bitnet-cuda/benchmarks/on_device.sh
 # Needs an interpreter (PYTHON, default python3) with bitnet-core[test] and bitnet-cuda.
 set -uo pipefail

@@ -1,10 +1,10 @@
-"""Tiles of the prompts' ternary products at the shapes of a model: held against the plugin's own choice, then timed.
+"""Compare and time tiles of the ternary products of prompts at the shapes of a model.
 
     python plugins/bitnet-cuda/benchmarks/products.py [--shape bonsai-8b] [--rows 512,2048] [--activation-group-size
     128]
 
-Times are wall clock over 50 launches of a recording; the first line of a matrix is the tile that the plugin takes. With
---activation-group-size 128 the kernel for scales of 32 columns is timed beside the tiles for 128.
+Results are compared with those of the plugin's selected tile, which is the first line of each matrix. Times are wall
+clock over 50 launches of a recording. --activation-group-size 128 times the kernel for scales of 32 columns too.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SHAPES = {
     "bonsai-8b": (128, ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288))),
     "bonsai-27b": (128, ((10240, 5120), (5120, 6144), (34816, 5120), (5120, 17408), (6144, 5120))),
 }
-"""Columns of a weight scale (0: the row); rows and columns of a layer's matrices, of which every second adds to y."""
+"""Columns of a weight scale (0: the row); rows and columns of a layer's matrices. Every second product adds to y."""
 BLOCK_TILES = {
     32: [mma_tile(64, 64, (2, 2), 4, 3), *BLOCK_STREAM.values()],
     128: [*BLOCK_STREAM.values(), *WIDE.values()],
 }
-"""By columns of an activation scale."""
+"""The tiles by the number of columns of an activation scale."""
 ROW_TILES = [
     mma_tile(128, 128, (4, 2), 4),
     *(stream_tile(*tile) for tile in ((1, 2, 6), (1, 2, 8), (2, 2, 6), (2, 2, 8))),
@@ -43,7 +43,7 @@ ROW_TILES = [
 
 
 def views(device: CudaDevice, ablock: int, block: int, rows: int, outs: int, width: int) -> list[View]:
-    """Operands with small random values, in the order of the bindings."""
+    """Return operands with small random values, in the order of the bindings."""
     rng = np.random.default_rng(rows + outs)
     columns = ablock or width
     scale = rng.uniform(0.001, 0.01, rows * (width // columns)).astype(np.float32).repeat(max(1, ablock // 32))
@@ -62,7 +62,7 @@ def views(device: CudaDevice, ablock: int, block: int, rows: int, outs: int, wid
 
 
 def product(block: int, ablock: int, add: int) -> tuple[KernelSpec, dict[str, int]]:
-    """The kernel and its constants."""
+    """Return the kernel and its constants."""
     return CATALOGUE["matmul_ternary_block" if block else "matmul_ternary"], {
         "ADD": add,
         **({"BLOCK": block, "ABLOCK": ablock} if block else {}),
@@ -70,7 +70,7 @@ def product(block: int, ablock: int, add: int) -> tuple[KernelSpec, dict[str, in
 
 
 def compile_all(block: int, ablock: int, tunings: list[Tuning]) -> None:
-    """Fill the program cache, on all cores."""
+    """Fill the program cache with all cores."""
     sources = [compile.source(*product(block, ablock, add), tuning) for add in (0, 1) for tuning in tunings]
     name = product(block, ablock, 0)[0].name
     with ThreadPoolExecutor() as pool:
@@ -85,7 +85,7 @@ def measure(
     bound: list[View],
     shape: dict[str, int],
 ) -> tuple[float, float]:
-    """(Seconds of a launch, sum of y)."""
+    """Return (seconds of a launch, sum of y)."""
     kernel = device.compile(spec, constants, tuning)
     device.upload(bound[-1], memoryview(bytes(bound[-1].nbytes)))
     launch = Launch(kernel, spec.grid(shape, tuning.tile), tuple(bound), spec.pack(shape))
@@ -106,7 +106,7 @@ def measure(
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all tiles and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="bonsai-8b")
     parser.add_argument("--rows", default="512,2048")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Small models of both architectures under compute-sanitizer's memcheck and racecheck, with and without tensor cores:
 # alone and in a batch, greedy and sampled, short and long prompts. Fails if either tool reports anything. Ends within 90 s:
-# a tool that takes longer than its half is stopped after the model that it is at, and says which kernels it has seen.
+# a tool that exceeds its half is stopped after its current model, and lists the kernels that it has checked.
 #   plugins/bitnet-cuda/benchmarks/sanitize.sh
 # Needs bitnet-core, bitnet-cuda and the CUDA toolkit's compute-sanitizer.
 set -uo pipefail

@@ -1,4 +1,4 @@
-"""Prefill and decoding speed of a model's shape (random weights), and the memory it takes.
+"""Measure prefill speed, decode speed and memory of a model's shape (random weights).
 
     python plugins/bitnet-cuda/benchmarks/throughput.py [--shape 2b4t] [--activation-group-size 128] [--runs long]
         [--json FILE]
@@ -25,16 +25,16 @@ RUNS = (
     *((512, 16, 5, 1), (2048, 16, 5, 1), (128, 128, 5, 1), (512, 128, 3, 1), (2048, 128, 3, 1)),
     *((128, 128, 3, 8), (128, 128, 3, 32), (128, 128, 2, 64)),
 )
-"""Tokens of a prompt and after it, repetitions, texts at a time."""
+"""Prompt tokens, generated tokens, repetitions, concurrent requests."""
 LONG = (
     *((512, 16, 3, 1), (2048, 16, 3, 1), (128, 64, 3, 1), (2048, 64, 1, 1), (16384, 64, 1, 1)),
     *((128, 64, 1, 8), (128, 64, 1, 16)),
 )
-"""For models of tens of billions of weights."""
+"""The runs for models of tens of billions of weights."""
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all runs and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="2b4t")
     parser.add_argument("--runs", choices=("usual", "long"), default="usual")
@@ -53,7 +53,7 @@ def main() -> None:
         for prompt, after, repeat, texts in RUNS if arguments.runs == "usual" else LONG:
             try:
                 result = measure(model, seconds, prompt, after, repeat, texts)
-            except BitnetError as exc:  # more texts than fit the cache
+            except BitnetError as exc:  # more requests than fit the cache
                 print(f"{texts:2} x {prompt:4} + {after:3} tokens: {exc}")
                 continue
             runs.append(result.document())

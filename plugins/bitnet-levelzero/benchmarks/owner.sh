@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What docs/intel-gpus.md asks of the owner of an Intel GPU: the kit, a text, and speeds. Everything goes into owner-report/.
+# The tests that docs/intel-gpus.md asks of the owner of an Intel GPU: the kit, a text, and speeds. Results are in owner-report/.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p owner-report

@@ -1,10 +1,9 @@
-"""Make src/bitnet_levelzero/programs.zip from the kernels of bitnet-opencl, or check that it is what would be made.
+"""Build src/bitnet_levelzero/programs.zip from the kernels of bitnet-opencl, or check that it is up to date.
 
     python tools/build_programs.py [--check] [--only PART OF A NAME]
 
-Needs bitnet-core and bitnet-opencl beside it, clang 15, opt 15, llvm-spirv 15 and spirv-val (Debian 12: clang-15
-llvm-15 llvm-spirv-15 spirv-tools). clang's own optimizer is left out, as it leads llvm-spirv to an order of blocks that
-is not valid.
+Requires bitnet-core, bitnet-opencl, clang 15, opt 15, llvm-spirv 15 and spirv-val (Debian 12: clang-15 llvm-15
+llvm-spirv-15 spirv-tools). clang's own optimizer is off, because llvm-spirv then writes blocks in an invalid order.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ PASSES = "-passes=always-inline,mem2reg,instsimplify,globaldce"
 def programs(
     tables: Sequence[TuningTable] = (TUNINGS, ALTERNATIVES),
 ) -> Iterator[tuple[str, KernelSpec, dict[str, int], Tuning]]:
-    """(name, kernel, semantic constants, tuning) of every program in the wheel, or of some of the tables."""
+    """Yield (name, kernel, semantic constants, tuning) of every program in these tables."""
     for kernel in TUNINGS.rows:
         rows = [row for table in tables for row in table.rows.get(kernel, ())]
         spec = CATALOGUE[kernel]
         for values in product(*spec.constants.values()):
             constants = dict(zip(spec.constants, values, strict=True))
-            tunings = [row.tuning({}.__getitem__) for row in rows if not row.unsupported]  # which name no sizes
+            tunings = [row.tuning({}.__getitem__) for row in rows if not row.unsupported]  # rows need no sizes
             named = {program_name(spec, constants, tuning): tuning for tuning in tunings}  # rows may share one
             yield from ((name, spec, constants, tuning) for name, tuning in named.items())
 
 
 def build(job: tuple[str, KernelSpec, dict[str, int], Tuning]) -> tuple[str, bytes]:
-    """(name, valid SPIR-V) of a program."""
+    """Return (name, validated SPIR-V) of a program."""
     name, spec, constants, tuning = job
     source = program_source(clc.PORTABLE, spec, constants, tuning, pointers=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -62,25 +61,25 @@ def build(job: tuple[str, KernelSpec, dict[str, int], Tuning]) -> tuple[str, byt
 
 
 def build_all(only: str = "", workers: int = 2) -> dict[str, bytes]:
-    """Every program whose name holds `only`."""
+    """Return the SPIR-V, by name, of every program whose name contains `only`."""
     jobs = [job for job in programs() if only in job[0]]
     with ThreadPoolExecutor(workers) as pool:
         return dict(pool.map(build, jobs))
 
 
 def packed(built: dict[str, bytes]) -> bytes:
-    """The archive, the same for the same programs."""
+    """Return the archive; the same programs give the same bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name in sorted(built):
-            entry = zipfile.ZipInfo(name)  # of 1980
+            entry = zipfile.ZipInfo(name)  # with the constant date 1980
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, built[name])
     return content.getvalue()
 
 
 def differences(built: dict[str, bytes], only: str = "") -> list[str]:
-    """Names of programs that the archive has not, or has otherwise."""
+    """Return the names of programs that the archive lacks or holds with other bytes."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         there = {name: archive.read(name) for name in archive.namelist() if only in name}
     return sorted(name for name in built.keys() | there.keys() if built.get(name) != there.get(name))

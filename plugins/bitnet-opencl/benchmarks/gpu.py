@@ -3,9 +3,9 @@
     pip install "./hal[test]" "./core[test]" ./plugins/bitnet-opencl
     python gpu.py [--device opencl:0] [--json FILE]
 
-Prints, and with --json writes, what the device is, the text of the shipped model beside the numpy device's, the speed
-and memory of a 2B-4T shape with random weights, and the time of every kernel of one decoded token. The conformance kit
-is run apart: `pytest --require-device plugins/bitnet-opencl/tests`.
+Prints, and with --json writes, the device's description, the texts of the shipped model and of the numpy device, the
+speed and memory of a 2B-4T shape with random weights, and the time of every kernel of one decoded token. The
+conformance kit is separate: `pytest --require-device plugins/bitnet-opencl/tests`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROMPT = (
     "Once upon a time there was a shy fox named Mia. Next door lived Otto, an old bear who could eat all day.\n\n"
     "One Sunday Mia got the hiccups."
 )
-CLEAR = 18  # tokens after it that are far ahead of the next best, so that no order of sums changes them
+CLEAR = 18  # tokens after it whose logits lead by far, so that no order of sums changes them
 
 
 def story(request: str) -> str:
@@ -38,7 +38,7 @@ def story(request: str) -> str:
 
 
 def second_start(request: str) -> float:
-    """Seconds from nothing to the first token of the shipped model, all programs being in the cache."""
+    """Return the seconds from a cold start to the first token of the shipped model, with all programs in the cache."""
     start = time.perf_counter()
     with bitnet_core.load("stories", request) as model:
         model.generate(PROMPT, max_tokens=1)
@@ -46,7 +46,7 @@ def second_start(request: str) -> float:
 
 
 def by_name(timings: list[tuple[str, float]]) -> dict[str, float]:
-    """Milliseconds by kernel, the longest first."""
+    """Return the milliseconds by kernel, the longest first."""
     times: defaultdict[str, float] = defaultdict(float)
     for name, seconds in timings:
         times[name] += seconds * 1e3
@@ -54,7 +54,7 @@ def by_name(timings: list[tuple[str, float]]) -> dict[str, float]:
 
 
 def prompt_times(model: bitnet_core.Model, rows: int) -> dict[str, float]:
-    """Milliseconds of each kernel in a prompt of `rows` tokens, by the device's clock."""
+    """Return the milliseconds of each kernel in a prompt of `rows` tokens, by the device's clock."""
     device: Any = model.device
     launches: list[Any] = []
     launch = device.launch
@@ -73,7 +73,7 @@ def prompt_times(model: bitnet_core.Model, rows: int) -> dict[str, float]:
 
 
 def kernel_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
-    """Milliseconds of each kernel in one decoded token at `context` positions, by the device's clock."""
+    """Return the milliseconds of each kernel in one decoded token at `context` positions, by the device's clock."""
     device = model.device
     if not isinstance(device, OpenCLDevice):
         raise TypeError(f"{device.info.request} is not an OpenCL device")
@@ -92,7 +92,7 @@ def kernel_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
 
 
 def replay_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
-    """Milliseconds that one decoded token at `context` positions takes of the host alone, and of the device alone."""
+    """Return the milliseconds of the host and of the device, each alone, for a decoded token at `context` positions."""
     device: Any = model.device
     replayed: list[Any] = []
     replay = device.replay
@@ -136,7 +136,7 @@ def main() -> None:
         results["2b4t"] = measure(model, loaded, options.prompt_tokens, options.max_tokens, 3).document()
         results["replay_ms"] = replay_times(model, options.prompt_tokens)
         results["decode_ms"] = kernel_times(model, options.prompt_tokens)
-        # of another length, as prompts of one that came before are replayed, not launched
+        # another length, since prompts of a known length are replayed, not launched
         results["prompt_ms"] = prompt_times(model, options.prompt_tokens - 1)
     document = json.dumps(results, indent=2)
     print(document)

@@ -1,4 +1,4 @@
-"""Time of launches on the device itself: they are enqueued while it is busy, so that it never waits for the host."""
+"""Measure launches on the device itself: they are enqueued while it is busy, so that it never waits for the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPEATS = 5
 
 
 def device_seconds(device: OpenCLDevice, enqueue: Callable[[], object]) -> float:
-    """Return the least seconds of the commands that `enqueue` adds behind a kernel of several milliseconds."""
+    """Return the minimum seconds of the commands that `enqueue` adds after a kernel of several milliseconds."""
     queue = device._queue
     kernel = cl.Kernel(cl.Program(device._context, SOURCE).build(), "spin")
     memory = cl.Buffer(device._context, cl.mem_flags.READ_WRITE, 16)  # a kernel does not keep its arguments alive

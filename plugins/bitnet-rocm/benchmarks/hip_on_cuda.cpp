@@ -1,8 +1,8 @@
-// A HIP runtime and hipRTC over the CUDA driver and NVRTC: bitnet-rocm's host code, through unmodified hip-python, and its
-// portable kernels on an NVIDIA GPU. What it shows is that these are right, and that nothing on the host's side is slow; it
+// A HIP runtime and hipRTC over the CUDA driver and NVRTC: runs bitnet-rocm's host code, through unmodified hip-python,
+// and its portable kernels on an NVIDIA GPU. It shows that these are correct and that the host's side is not slow; it
 // shows nothing about AMD's compiler, runtime or speed.
 //   g++ -std=c++17 -O1 -shared -fPIC -o lib/libamdhip64.so hip_on_cuda.cpp -ldl; ln -s libamdhip64.so lib/libhiprtc.so
-// ROCM_PATH is the folder of lib; HIP_ON_CUDA_NVRTC names libnvrtc.so.13 where the loader does not find it.
+// ROCM_PATH is the folder of lib; HIP_ON_CUDA_NVRTC names libnvrtc.so.13 if the loader does not find it.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -111,7 +111,7 @@ API int hipModuleLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, un
     return call("cuLaunchKernel", f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra ? ours : nullptr);
 }
 
-// hipRTC: AMD's builtins in NVRTC's words.
+// hipRTC: definitions of AMD's builtins for NVRTC.
 static const char* BUILTINS = R"(
 struct Half {
     unsigned short bits;

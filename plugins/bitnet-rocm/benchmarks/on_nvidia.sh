@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bitnet-rocm's host path and portable kernels on an NVIDIA GPU, through hip_on_cuda.cpp: kit, shipped model, 2B-4T's shape.
-# Figures are printed last. They are no figures of any AMD GPU.
+# Tests bitnet-rocm's host code and portable kernels on an NVIDIA GPU, through hip_on_cuda.cpp: kit, shipped model, 2B-4T's
+# shape. Figures are printed last. They say nothing about an AMD GPU.
 #   plugins/bitnet-rocm/benchmarks/on_nvidia.sh
 # Needs g++, the NVIDIA driver, NVRTC (of the package nvidia-cuda-nvrtc, or of a CUDA toolkit), and an interpreter (PYTHON,
 # default python3) with bitnet-core[test] and bitnet-rocm.
@@ -12,7 +12,7 @@ mkdir -p "$out/hip/lib"
 g++ -std=c++17 -O1 -shared -fPIC -o "$out/hip/lib/libamdhip64.so" plugins/bitnet-rocm/benchmarks/hip_on_cuda.cpp -ldl || exit 1
 ln -sf libamdhip64.so "$out/hip/lib/libhiprtc.so"
 export ROCM_PATH=$out/hip XDG_CACHE_HOME=$out/hip/cache
-# NVRTC: as HIP_ON_CUDA_NVRTC says, else of the interpreter's packages, of CUDA_HOME, of LD_LIBRARY_PATH, of the system.
+# NVRTC: from HIP_ON_CUDA_NVRTC, else the interpreter's packages, CUDA_HOME, LD_LIBRARY_PATH, the system.
 if [ -z "${HIP_ON_CUDA_NVRTC:-}" ]; then
     packages=$("$python" -c 'import sys; print(*(f"{path}/nvidia/*/lib" for path in sys.path if path), sep=":")')
     home=${CUDA_HOME:-${CUDA_PATH:-/usr/local/cuda}}

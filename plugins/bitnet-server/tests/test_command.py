@@ -71,6 +71,14 @@ def test_a_model_is_loaded_after_room_was_made() -> None:
         assert asked == [("numpy:0", model.engine.memory_plan().weights)]
 
 
+def test_a_split_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch, serve: Any) -> None:
+    monkeypatch.setenv("BITNET_GPU_FAKE", "cuda,vulkan")
+    options = EngineOptions(context=128, max_sequences=2, split="cuda:2,vulkan:4")
+    load = command.loader(ListedModel(None, None, LoadOptions(), options))
+    with serve(lambda: load(lambda device, plan: None)) as served:
+        assert any(", layers cuda:0 2, vulkan:0 4, 2 concurrent" in line for line in served.told)
+
+
 def test_serve_has_every_option_of_the_model() -> None:
     app = typer.Typer()
     app.command()(command.serve)

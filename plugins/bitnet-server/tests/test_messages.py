@@ -155,6 +155,20 @@ def test_count_tokens_counts_what_a_message_has(client: httpx.Client) -> None:
         ({"messages": [{"role": "robot", "content": "x"}]}, 400, "invalid_request_error", "role"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error", "image"),
         ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, 400, "invalid_request_error", r"tools[0]"),
+        ({"tools": [{"name": "a b"}]}, 400, "invalid_request_error", "tools[0].name"),
+        (
+            {"tools": [{"name": "f", "input_schema": json.loads('{"items": ' * 70 + "{}" + "}" * 70)}]},
+            400,
+            "invalid_request_error",
+            "tools[0].input_schema",
+        ),
+        ({"thinking": {"type": "much"}}, 400, "invalid_request_error", "thinking.type"),
+        (
+            {"output_format": {"type": "json_schema", "schema": {"type": "x"}}},
+            400,
+            "invalid_request_error",
+            "output_config.format: ",
+        ),
         ({"tool_choice": {"type": "maybe"}}, 400, "invalid_request_error", "tool_choice"),
     ],
 )

@@ -140,6 +140,22 @@ def test_connections_are_used_again_and_pipelined(server: Any) -> None:
     assert raw(server.port, one * 3, 1).count(b"HTTP/1.1 200 OK") == 3
 
 
+def test_an_offer_of_another_protocol_is_ignored(server: Any) -> None:
+    """Java's HTTP client sends these headers with every request of a connection."""
+    body = b'{"content": "a"}'
+    head = b"POST /tokenize HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nHost: localhost\r\n"
+    offer = b"HTTP2-Settings: AAEAAEAA\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
+        for _ in range(2):
+            connection.sendall(head + offer + body)
+            assert status(connection.recv(65536)) == 200
+
+
+def test_a_wrong_method_is_told_the_right_ones(client: httpx.Client) -> None:
+    assert client.get(CHAT).headers["allow"] == "POST"
+    assert set(client.post("/v1/responses/resp_1").headers["allow"].split(", ")) == {"DELETE", "GET", "HEAD"}
+
+
 def test_request_ids(client: httpx.Client) -> None:
     assert client.get("/health", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == "abc-1"
     for strange in ("a b", "x" * 200, "a;b"):

@@ -234,14 +234,33 @@ def test_reasoning_is_an_item_of_its_own(server: Any) -> None:
         ({"tools": [TOOL], "tool_choice": {"type": "mcp"}}, 400, "tool_choice"),
         ({"text": {"format": {"type": "xml"}}}, 400, "xml"),
         ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": 5}}, 400, "tool_choice.tools"),
-        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": [{"name": []}]}}, 200, ""),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": [{"name": []}]}}, 400, "tool_choice"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "none"}]}},
+            400,
+            "'none'",
+        ),
+        ({"tools": [{**TOOL, "name": "a b"}]}, 400, "tools[0].name"),
+        ({"max_output_tokens": 0}, 400, "max_output_tokens must"),
     ],
 )
 def test_errors_have_openai_s_form(client: httpx.Client, fields: dict[str, Any], status: int, words: str) -> None:
     answer = client.post("/v1/responses", json=body(**fields))
     assert answer.status_code == status, answer.text
-    if status != 200:
-        assert words in answer.json()["error"]["message"]
+    assert words in answer.json()["error"]["message"]
+
+
+def test_input_tokens_are_those_of_the_response(client: httpx.Client) -> None:
+    asked = body(tools=[TOOL], instructions="Be kind.")
+    counted = client.post("/v1/responses/input_tokens", json=asked)
+    used = client.post("/v1/responses", json=asked).json()["usage"]["input_tokens"]
+    assert counted.json() == {"object": "response.input_tokens", "input_tokens": used}
+
+
+def test_an_error_of_the_chat_names_the_field_of_the_response(client: httpx.Client) -> None:
+    form = {"type": "json_schema", "name": "x", "schema": {"type": "x"}}
+    answer = client.post("/v1/responses", json=body(text={"format": form}))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "text.format")
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/api/chat"])

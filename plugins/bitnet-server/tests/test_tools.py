@@ -17,7 +17,7 @@ from bitnet_server.errors import ApiError
 from bitnet_server.schema import ChatRequest
 from bitnet_server.tool_calls import Parser, to_tool_calls
 from bitnet_server.tool_prompt import trained, with_tool_prompt
-from bitnet_server.tools import Choice
+from bitnet_server.tools import ToolChoice
 
 LEAF = {"type": "object", "properties": {"s": {"enum": ["a", "b"]}}, "required": ["s"], "additionalProperties": False}
 OTHER = {"enum": [7]}
@@ -33,12 +33,12 @@ def tool(parameters: Any, name: str = "f", **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
 
 
-def chosen(tools: list[dict[str, Any]], choice: Any = "required", **more: Any) -> Choice:
+def chosen(tools: list[dict[str, Any]], choice: Any = "required", **more: Any) -> ToolChoice:
     body = {"messages": [{"role": "user", "content": "x"}], "tools": tools, "tool_choice": choice, **more}
-    return Choice.of(msgspec.json.decode(json.dumps(body), type=ChatRequest))
+    return ToolChoice.of(msgspec.json.decode(json.dumps(body), type=ChatRequest))
 
 
-def follows(model: bitnet_core.Model, choice: Choice, text: str, answer: Any = None) -> bool:
+def follows(model: bitnet_core.Model, choice: ToolChoice, text: str, answer: Any = None) -> bool:
     """Whether the text is a whole answer."""
     made = choice.supported(model.grammars).grammar(answer)
     assert made is not None
@@ -97,6 +97,23 @@ def test_arguments_are_objects(model: bitnet_core.Model, parameters: Any) -> Non
     assert follows(model, chosen([tool(parameters)]), call({"a": 1}))
     for other in (5, "x", None, [1]):
         assert not follows(model, chosen([tool(parameters)]), call(other))
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {"not": {}},
+        {"not": True},
+        {"type": "object", "not": {}},
+        {"type": "array", "properties": {}},
+        {"$ref": "https://example.com/elsewhere", "properties": {}},
+    ],
+)
+def test_parameters_that_allow_nothing_are_not_enforced(model: bitnet_core.Model, nothing: Any) -> None:
+    assert chosen([tool(nothing)]).supported(model.grammars).relaxed == ("tools[0] (f): all parameters",)
+    assert follows(model, chosen([tool(nothing)]), call({"a": 1}))
+    with pytest.raises(ApiError, match=r"tools\[0\] \(f\) is strict"):
+        chosen([tool(nothing, strict=True)]).supported(model.grammars)
 
 
 UNSUPPORTED = [
@@ -267,7 +284,9 @@ def test_a_choice_of_nothing_is_refused(given: Any) -> None:
     assert refused.value.param == "tool_choice"
 
 
-def parsed(choice: Choice, text: str, size: int, *, answers: bool = False) -> tuple[str, list[tuple[str, str]], str]:
+def parsed(
+    choice: ToolChoice, text: str, size: int, *, answers: bool = False
+) -> tuple[str, list[tuple[str, str]], str]:
     parser, shown, calls = Parser(choice, answers=answers), "", []
     pieces = [text[at : at + size] for at in range(0, len(text), size)] or [""]
     for at, piece in enumerate(pieces):
@@ -291,7 +310,7 @@ def test_calls_are_told_from_text(size: int) -> None:
     assert parsed(choice, f"I < look {tagged}", size) == ("I < look ", [("f", deep)], "tool_calls")
     assert parsed(choice, "a <tool_cal", size) == ("a <tool_cal", [], "stop")
     assert parsed(choice, "", size) == ("", [], "stop")
-    assert parsed(Choice(), one, size) == (one, [], "stop")
+    assert parsed(ToolChoice(), one, size) == (one, [], "stop")
     assert parsed(choice, '{"s": 7}', size, answers=True) == ('{"s": 7}', [], "stop")
     assert parsed(choice, one, size, answers=True) == ("", [("f", deep)], "tool_calls")
 
@@ -341,7 +360,7 @@ def test_a_template_that_renders_tools_gets_them(
     ]
     body = {"messages": messages, "tools": [tool(LEAF)]}
     request = msgspec.json.decode(json.dumps(body), type=ChatRequest)
-    choice = Choice.of(request, trained=True)
+    choice = ToolChoice.of(request, trained=True)
     assert choice.parallel
     text = model.tokenizer.decode(chat_tokens(model, request.messages, choice, {}))
     assert '{"type": "function", "function": {"name": "f", ' in text

@@ -1,12 +1,12 @@
-"""Look at a Vulkan device and time the backend's kernels on it, several ways to tune them side by side.
+"""Print the features of a Vulkan device, and time the backend's kernels on it with several tunings.
 
     pip install "./hal[test]" "./core[test]" ./plugins/bitnet-vulkan
     python gpu.py [features] [launches] [model] [prompts] [memory]  [2b4t | bonsai-8b | ...] [brief] [512] [a128]
 
-features: what the driver offers. launches: what a dispatch costs, dependent on the last one or not. model: a shape with
-random weights, decode in whole and by kernel (timestamps), by tuning. prompts: the same of a prompt. memory: what a
-loaded model takes. A number is the prompt's length; brief: as it is tuned; a128: activation scales of 128 columns.
-`bitnet bench` measures the whole program.
+features: the driver's features. launches: the cost of a dispatch, with and without dependencies. model: decode of a
+shape with random weights, in total and by kernel (timestamps), for each tuning. prompts: the same for a prompt. memory:
+the memory of a loaded model. A number is the prompt's length; brief: the selected tuning only; a128: activation scales
+of 128 columns. `bitnet bench` measures the whole program.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RNG = np.random.default_rng(0)
 
 
 def seconds(action: Callable[[], object], device: VulkanDevice, runs: int = 5) -> float:
-    """Return the median time of an action and of the commands that it queues, once the device is awake."""
+    """Return the median seconds of an action and of the commands that it queues, after a warm-up."""
     times: list[float] = []
     awake = time.perf_counter() + 0.05
     while len(times) < runs:
@@ -67,7 +67,7 @@ def features(device: VulkanDevice) -> None:
 
 
 def launches(device: VulkanDevice) -> None:
-    """Small kernels in a row."""
+    """Measure a sequence of small kernels."""
     spec, width, constants = RMS_NORM_QUANTIZE, 128, {"NORM": 1, "ABLOCK": 0}
     params: Mapping[str, int | float] = {"rows": 1, "width": width, "stride": width, "eps": 1e-5}
     kernel = device.compile(spec, constants, device.tuning(spec, constants, params))
@@ -91,7 +91,7 @@ Change = Callable[[TuningQuery, Tuning], Tuning]
 
 @contextmanager
 def changed(change: Change) -> Iterator[None]:
-    """Another tuning for a while."""
+    """Replace the selected tunings inside the block."""
     original = VulkanDevice.select_tuning
 
     def select_tuning(query: TuningQuery) -> Tuning:
@@ -161,7 +161,7 @@ PROMPTS: dict[str, Change] = {
 
 
 def by_kernel(device: VulkanDevice, recording: Any) -> dict[str, tuple[int, float]]:
-    """(dispatches, microseconds together) of each kernel, medians of five runs."""
+    """Return (dispatches, total microseconds) by kernel, medians of five runs."""
     runs = []
     for _ in range(5):
         times: defaultdict[str, list[float]] = defaultdict(list)
@@ -178,7 +178,7 @@ def _line(table: Mapping[str, tuple[int, float]]) -> str:
 
 @contextmanager
 def watched(device: VulkanDevice, method: str) -> Iterator[list[tuple[Any, ...]]]:
-    """The arguments of every call of a device's method."""
+    """Collect the arguments of every call of a device's method inside the block."""
     original, calls = getattr(device, method), []
 
     def watch(*arguments: Any) -> None:
@@ -195,7 +195,10 @@ def watched(device: VulkanDevice, method: str) -> Iterator[list[tuple[Any, ...]]
 def model(
     device: VulkanDevice, shape: str, context: int, changes: Mapping[str, Change], block: int | None, *, prompts: bool
 ) -> None:
-    """Prompt or decode of a model with random weights, and activation scales of `block` columns, if not its own."""
+    """Measure prefill or decode of a model with random weights.
+
+    block: the columns of an activation scale, if not its own.
+    """
     source = SyntheticSource(shape)
     weights, pool = upload(source, device, 4096), MemoryPool(device)
     weights.config = EngineOptions(activation_group_size=block).config_of(source.config)
@@ -220,7 +223,7 @@ def model(
 
 
 def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[ScheduledTokens], label: str) -> None:
-    """Speed and timestamps of a prompt."""
+    """Print speed and timestamps of a prompt."""
     rows = len(prompt[0].tokens)
     with watched(device, "launch") as calls:
         runner.forward(prompt, [], rows)
@@ -235,7 +238,7 @@ def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[ScheduledToke
 
 
 def _decode(device: VulkanDevice, runner: Runner, context: int, label: str) -> npt.NDArray[np.int32]:
-    """Speed and timestamps of decoding; the tokens."""
+    """Print speed and timestamps of decoding. Returns the tokens."""
     with watched(device, "replay") as replays:
         tokens = runner.multi_step.decode([ScheduledTokens(0, context, (1,))], 16)
     recording = replays[-1][0]
@@ -254,7 +257,7 @@ def _decode(device: VulkanDevice, runner: Runner, context: int, label: str) -> n
 
 
 def memory(shape: str) -> None:
-    """Print the memory of a loaded model on the device, beside the bytes that it needs."""
+    """Print the device memory of a loaded model and the bytes of its weights and KV cache."""
     witness = VulkanDevice(usable()[0])
     free = witness.free_memory()
     with load(SyntheticSource(shape), resolve_request("vulkan:0")) as loaded:

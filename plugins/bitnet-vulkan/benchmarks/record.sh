@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What the Vulkan backend does on this machine's GPU, in a few minutes: the kit, then 2B-4T and Bonsai-8B shapes (figures
-# as JSON, one line a run), then the same by kernel, and with other tunings.
+# Tests and measures the Vulkan backend on this machine's GPU in a few minutes: the kit, then 2B-4T and Bonsai-8B shapes
+# (figures as JSON, one line per run), then the same by kernel, and with other tunings.
 #   plugins/bitnet-vulkan/benchmarks/record.sh [kit] [2b4t] [bonsai] [profile] [variants]   (all of them without a name)
-# PYTHON: an interpreter that has bitnet-core[test] and bitnet-vulkan. VK_DRIVER_FILES: the driver's icd json, where the
+# PYTHON: an interpreter that has bitnet-core[test] and bitnet-vulkan. VK_DRIVER_FILES: the driver's icd json, if the
 # loader does not find it.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."

@@ -1,13 +1,13 @@
-"""Check and measure the WebGPU backend on a GPU, all in one command.
+"""Check and measure the WebGPU backend on a GPU.
 
     pip install "./hal[test]" "./core[test]" ./plugins/bitnet-webgpu
     python plugins/bitnet-webgpu/benchmarks/on_gpu.py [--device webgpu:0] [--json FILE] [--no-kit] [--ways]
 
 Prints, and with --json writes: the results on the device of the conformance kit and of the plugin's own tests; the text
-of the shipped model beside the numpy device's; the speed of the 2B-4T shape (--shape) with random weights after prompts
+of the shipped model and of the numpy device; the speed of the 2B-4T shape (--shape) with random weights after prompts
 of 128, 512 and 2,048 tokens; the host's time for a token; and the time of each kernel, of a token and of prompts, by
-the device's clock. --ways also measures other ways to tune: without subgroups, and with one kind of tiles alone in
-products of prompts; and each product with all tunings on offer.
+the device's clock. --ways also measures other tunings: without subgroups, and with a single tile in products of
+prompts; and each product with all candidate tunings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROMPT = (
     "Once upon a time there was a shy fox named Mia. Next door lived Otto, an old bear who could eat all day.\n\n"
     "One Sunday Mia got the hiccups."
 )
-CLEAR = 18  # tokens after it that are far ahead of the next best, so that no order of sums changes them
+CLEAR = 18  # tokens after it whose logits lead by far, so that no order of sums changes them
 TOKENS, PROMPTS = 64, (128, 512, 2048)
 PATIENCE = 30.0  # seconds for other tunings of products
 LARGEST = "not ten_thousand and not 70001"  # cases that take minutes
@@ -59,7 +59,7 @@ def story(request: str) -> str:
 
 
 def by_name(model: bitnet_core.Model, recorded: Any) -> dict[str, list[float]]:
-    """Launches and milliseconds of each kernel, variant and grid, the longest first."""
+    """Return (launches, milliseconds) by kernel, variant and grid, the longest first."""
     device: Any = model.device
     times: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for (name, seconds), launch in zip(device.timings(recorded.recording), recorded.launches, strict=True):
@@ -102,7 +102,7 @@ def measured(shape: str, device: str, prompts: tuple[int, ...], *, kernels: bool
 
 
 def ways(shape: str, device: str) -> dict[str, Any]:
-    """Speeds with other tunings than the plugin's."""
+    """Measure speeds with other tunings than the plugin's."""
     chosen = WebGpuDevice.tuning
 
     def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Tuning:
@@ -121,7 +121,7 @@ def ways(shape: str, device: str) -> dict[str, Any]:
 
 
 def tiles(rows: int, group: int) -> Callable[[WebGpuDevice, Any, Any, Any], Tuning]:
-    """Tunings with such tiles wherever products have any."""
+    """Return a function that replaces the tile of tiled products by this one."""
 
     def tuned(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Tuning:
         found = tuning.candidate_tunings(TuningQuery(spec, constants, params, self.info))
@@ -132,7 +132,7 @@ def tiles(rows: int, group: int) -> Callable[[WebGpuDevice, Any, Any, Any], Tuni
 
 
 def products(shape: str, device: str) -> dict[str, Any]:
-    """Microseconds of each product of a token and of a prompt as it is tuned, and with the quickest tuning."""
+    """Return the microseconds of each product of a token and of a prompt, as selected and with the fastest tuning."""
     found = {}
     with bitnet_core.load(SyntheticSource(shape), device) as model:
         measure(model, 0.0, PROMPTS[1], 16, 1)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from bitnet_hal.device import Device
 from bitnet_hal.discovery.selection import open_device
-from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.errors import GpuError, OutOfMemoryError, UsageError
 
 from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.memory_limit import limit_memory
 from bitnet_core.engine.speculation.draft_model import DraftModel
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
@@ -39,14 +41,18 @@ class Draft:
                 "Use a draft model of the same family"
             )
 
-    def load(self, device: str, context: int, sequences: int) -> DraftModel:
-        """Load it. device: that of the model; context: the model's; sequences: number of concurrent requests."""
-        opened, _ = open_device(self.device or device)
+    def load(self, device: Device, context: int, options: EngineOptions) -> DraftModel:
+        """Load it. device: that of the model; context and options: the model's."""
+        opened, _ = open_device(self.device or device.info.request)
         try:
+            limit_memory(opened, options.device_memory, beside=device)
             context = min(context, self.source.config.context)
-            settings = EngineOptions(context=context, max_sequences=sequences, speculate="off")
+            settings = EngineOptions(context=context, max_sequences=options.max_sequences, speculate="off")
             return DraftModel(Engine(self.source, opened, settings))
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OutOfMemoryError):
+                error.message = f"there is no memory for the draft model: {error.message}"
+                error.hint += ", or load the model without a draft model"
             with suppress(GpuError):  # report the first error
                 opened.close()
             raise

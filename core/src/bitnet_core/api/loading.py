@@ -29,6 +29,7 @@ from bitnet_core.api.drafting import Draft
 from bitnet_core.api.model import Model
 from bitnet_core.api.options import LoadSettings
 from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.memory_limit import limit_memory
 from bitnet_core.engine.perplexity import token_losses
 from bitnet_core.engine.placement import split_layers
 from bitnet_core.formats.gguf.source import GGUFSource
@@ -112,9 +113,10 @@ def _on_a_device(
         reading = pool.submit(load_tokenizer, source.tokenizer, prepared=False)
         try:
             placed = opening.result()
-            if options.split is not None:
-                return _split(source, reading, *placed, options, progress, draft)
             while True:
+                limit_memory(placed[0], options.device_memory)
+                if options.split is not None:
+                    return _split(source, reading, *placed, options, progress, draft)
                 try:
                     return _placed(source, reading, *placed, options, progress, draft)
                 except (OutOfMemoryError, *DEVICE_FAILURES) as exc:
@@ -162,7 +164,7 @@ def _placed(
             return Model(source, tokenizer, device, summary, options, progress, before=before)
         draft.check(tokenizer.result, source.config)
         context = options.context_of(source.config)
-        draft_model = partial(draft.load, device.info.request, context, options.max_sequences)
+        draft_model = partial(draft.load, device, context, options)
         return Model(source, tokenizer, device, summary, options, progress, draft_model, before)
     except BaseException:
         with suppress(GpuError):  # report the first error
@@ -192,11 +194,15 @@ def _split(
                 )
             for request, _ in parts[:-1]:
                 devices.insert(-1, open_device(request, fallback=False)[0])
+                limit_memory(devices[-2], options.device_memory)
+            named = [used.info.request for used in devices]
+            if len(set(named)) < len(named):
+                raise UsageError(f"the split {options.split} names a device twice: its devices are {', '.join(named)}")
         else:
             for info in other_gpus(device.info):
                 devices.insert(-1, open_listed(info))
-            alone = len(devices) == 1
-            counts = [source.config.n_layers] if alone else split_layers(source, options, devices)
+                limit_memory(devices[-2], options.device_memory)
+            counts = _divided(source, options, devices)
         before = list(zip(devices[:-1], counts[:-1], strict=True))
         log.info("layers: %s", ", ".join(f"{d.info.request} {n}" for d, n in zip(devices, counts, strict=True)))
         return _placed(source, tokenizer, device, summary, options, progress, draft, before)
@@ -205,6 +211,18 @@ def _split(
             with suppress(GpuError):  # report the first error
                 opened.close()
         raise
+
+
+def _divided(source: ModelSource, options: EngineOptions, devices: list[Device]) -> list[int]:
+    """Return the number of layers of each device; closes and removes devices without memory for a layer."""
+    if len(devices) == 1:
+        return [source.config.n_layers]
+    counts = split_layers(source, options, devices)
+    for unused in [opened for opened, count in zip(devices, counts, strict=True) if not count]:
+        log.info("%s has no memory for a layer", unused.info.request)
+        devices.remove(unused)
+        unused.close()
+    return [count for count in counts if count]
 
 
 def settle_layout(source: ModelSource) -> None:

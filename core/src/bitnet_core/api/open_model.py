@@ -29,6 +29,7 @@ from bitnet_core.api.figures import stats_of
 from bitnet_core.api.options import EmbedSettings
 from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.memory_limit import limit_memory
 from bitnet_core.engine.perplexity import perplexity
 from bitnet_core.engine.replicas.arrivals import OtherDevices
 from bitnet_core.engine.replicas.remote_engine import RemoteEngine
@@ -76,7 +77,7 @@ class OpenModel:
                 device,
                 options,
                 before=before,
-                reopen=None if before else self._reopen,
+                reopen=None if before else partial(self._reopen, options.device_memory),
                 helper=partial(_open_cpu, device),
                 progress=progress,
                 draft_model=draft_model,
@@ -200,11 +201,12 @@ class OpenModel:
     ) -> None:
         self.close()
 
-    def _reopen(self, error: GpuError) -> Device | None:
+    def _reopen(self, limit: int | None, error: GpuError) -> Device | None:
         moved = open_next(self._summary, error)
         if moved is None:
             return None
         device, self._summary = moved
+        limit_memory(device, limit)
         return device
 
 

@@ -38,6 +38,7 @@ class LoadSettings(TypedDict, total=False):
     speculate: Speculate
     deterministic: bool
     split: str | None
+    device_memory: int | None
     offload: Offload
     stream_interval: float
     pool: MemoryPoolConfig

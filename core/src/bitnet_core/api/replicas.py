@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from subprocess import Popen
+from threading import Lock
 from typing import Self
 
 from bitnet_hal.device import Device, DeviceInfo
@@ -24,7 +25,7 @@ from bitnet_hal.discovery.selection import (
     open_listed,
 )
 from bitnet_hal.environment import strict_mode
-from bitnet_hal.errors import DeviceNotFoundError
+from bitnet_hal.errors import DeviceNotFoundError, UsageError
 
 from bitnet_core.api.loading import load, open_source
 from bitnet_core.api.model import Model
@@ -173,6 +174,8 @@ class SeveralDevices:
     def __init__(self, requests: Sequence[DeviceRequest]) -> None:
         self.required = ALL not in requests
         self._requests = requests
+        self._opened: dict[str, str] = {}  # names by the request of the device that they mean
+        self._lock = Lock()
 
     def first(self) -> DeviceRequest:
         """Return the request of the device that loads the model."""
@@ -188,8 +191,15 @@ class SeveralDevices:
         return [info.request for info in every_device() if info.request != first]
 
     def open(self, name: str) -> DeviceProcess:
-        """Open a device in a new process. Raises its GpuError, DeviceNotFoundError or UsageError."""
-        return DeviceProcess(partial(open_device, parse_request(name), fallback=False))
+        """Open a device in a new process. Raises its GpuError, DeviceNotFoundError, and UsageError if another name of
+        the list means the same device."""
+        opened = DeviceProcess(partial(open_device, parse_request(name), fallback=False))
+        with self._lock:
+            known = self._opened.setdefault(opened.info.request, name)
+        if known != name:
+            opened.close()
+            raise UsageError(f"{known} and {name} are the same device, {opened.info.request}: name it once")
+        return opened
 
     def reopen(self, info: DeviceInfo) -> DeviceProcess:
         """Open a device that `arrived` found in a new process. Raises its GpuError."""

@@ -21,7 +21,7 @@ from bitnet_hal.isolation import bounded, describe_error
 from bitnet_hal.settings import setting
 
 from bitnet_core.cli import help as helping
-from bitnet_core.cli import streams
+from bitnet_core.cli import standard_streams as streams
 from bitnet_core.cli.console import harmless
 from bitnet_core.cli.program import INTERRUPTED, EndedByInterrupt
 from bitnet_core.cli.start import prepare_environment

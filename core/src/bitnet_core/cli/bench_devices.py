@@ -59,3 +59,5 @@ def _print(result: ReplicaResult) -> None:
     print_table(table)
     share = result.together.whole / result.alone.whole
     say(f"together {share:.0%} of the sum of the devices alone (all: answers in the time of prompts and answers)")
+    if len({one.processor for one in result.devices}) < len(result.devices):
+        say(f"{result.share_of_processors:.0%} of the sum of the processors, each with its fastest device alone")

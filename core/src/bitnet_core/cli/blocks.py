@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bitnet_core.cli.console import harmless
-from bitnet_core.cli.streams import result
+from bitnet_core.cli.standard_streams import result
 
 if TYPE_CHECKING:
     from rich.text import Text

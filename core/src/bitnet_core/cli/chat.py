@@ -19,7 +19,7 @@ from bitnet_core.cli.opening import opened
 from bitnet_core.cli.options import ModelOptions, SamplingArguments, TextOptions, ThinkingOptions
 from bitnet_core.cli.parameters import expanded
 from bitnet_core.cli.run import report_speed
-from bitnet_core.cli.streams import read_line
+from bitnet_core.cli.standard_streams import read_line
 from bitnet_core.cli.texts import own_sampling, refuse_for_raw
 from bitnet_core.errors import TokenizerError
 from bitnet_core.options.engine import EngineOptions

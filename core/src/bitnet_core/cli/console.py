@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from bitnet_core.cli.streams import result
+from bitnet_core.cli.standard_streams import result
 from bitnet_core.cli.wrapping import WordWrap
 
 if TYPE_CHECKING:  # rich is imported on use, so that help appears at once

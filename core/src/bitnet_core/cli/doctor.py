@@ -10,8 +10,13 @@ from bitnet_core.cli.blocks import print_block
 from bitnet_core.cli.console import harmless, print_json, progress_bar
 from bitnet_core.cli.devices import describe
 from bitnet_core.cli.opening import source_of
+from bitnet_core.cli.parameters import Field, expanded
+from bitnet_core.options.engine import EngineOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bitnet_hal.device import DeviceInfo
     from bitnet_hal.discovery.quarantine import Quarantine
     from rich.text import Text
 
@@ -23,10 +28,12 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
+@expanded
 def doctor(
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="FILE", help="Check also if this model fits the devices.")
     ] = None,
+    device_memory: Annotated[int | None, Field(EngineOptions)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compile every kernel on every device, run one, and print faults and their remedies.
@@ -41,24 +48,19 @@ def doctor(
     from bitnet_hal.discovery.selection import devices
 
     from bitnet_core.doctor.access import access_findings
-    from bitnet_core.doctor.findings import check_device, setting_findings
+    from bitnet_core.doctor.findings import setting_findings
     from bitnet_core.doctor.fits import fit_findings
-    from bitnet_core.doctor.tools import tool_findings
+    from bitnet_core.doctor.vendor_tools import tool_findings
     from bitnet_core.doctor.versions import version_findings
 
     present = devices()
-    checks = []
-    with progress_bar() as progress:
-        for number, info in enumerate(present):
-            if progress:
-                progress("checking devices", number, len(present))
-            checks.append(check_device(info))
+    checks = _checks(present)
     quarantined = registry().quarantined
     findings = setting_findings(present) + access_findings() + version_findings() + tool_findings()
     if model is not None:
         source, _ = source_of(model, None)
         try:
-            findings += fit_findings(source, present)
+            findings += fit_findings(source, present, device_memory)
         finally:
             source.close()
     if as_json:
@@ -73,6 +75,19 @@ def doctor(
         _print(checks, quarantined, findings)
     if not all(check.passed for check in checks) or any(entry.stage is not Stage.DRIVER for entry in quarantined):
         raise typer.Exit(1)
+
+
+def _checks(present: Sequence[DeviceInfo]) -> list[DeviceCheck]:
+    """Check every device."""
+    from bitnet_core.doctor.findings import check_device
+
+    checks = []
+    with progress_bar() as progress:
+        for number, info in enumerate(present):
+            if progress:
+                progress("checking devices", number, len(present))
+            checks.append(check_device(info))
+    return checks
 
 
 def _check_json(check: DeviceCheck) -> dict[str, Any]:

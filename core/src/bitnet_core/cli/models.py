@@ -16,7 +16,7 @@ from bitnet_core.cli.options import JsonOption
 from bitnet_core.units import count, size
 
 if TYPE_CHECKING:
-    from bitnet_core.hub import CachedModel, Family
+    from bitnet_core.hub import CachedModel, PublishedFamily
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +92,7 @@ def _about(model: CachedModel) -> str:
     return f"{size(model.nbytes)}, {model.form}, commit {model.commit[:12]}, used {used}"
 
 
-def _known(family: Family) -> list[str]:
+def _known(family: PublishedFamily) -> list[str]:
     """Return the lines about a family; Markdown in its forms becomes plain text."""
     lines = [family.forms.replace("`", ""), *([family.download] if family.download else [])]
     lines += [f"bitnet pull {name}    ({reference})" for name, reference in family.models.items()]

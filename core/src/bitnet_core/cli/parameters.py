@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from bitnet_core.options.fields import Declared, options_of
+from bitnet_core.options.fields import DeclaredOption, options_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _collector(options: list[Declared], build: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
+def _collector(options: list[DeclaredOption], build: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
     """Return a function that builds a parameter of the command from the values of its options."""
 
     def collect(values: Mapping[str, Any]) -> Any:
@@ -76,7 +76,7 @@ def _collector(options: list[Declared], build: Callable[..., Any]) -> Callable[[
     return collect
 
 
-def _converted(one: Declared, value: Any) -> Any:
+def _converted(one: DeclaredOption, value: Any) -> Any:
     """Return an option's value from that of the command line. Raises UsageError if the option's parser refuses it."""
     if one.option.parse is not None:
         return one.option.parse(value)
@@ -85,7 +85,7 @@ def _converted(one: Declared, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _parameter(one: Declared, given: Given | None) -> inspect.Parameter:
+def _parameter(one: DeclaredOption, given: Given | None) -> inspect.Parameter:
     option, kind = one.option, one.plain
     if option.parse is not None:
         kind = str

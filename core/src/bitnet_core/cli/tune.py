@@ -13,7 +13,7 @@ from bitnet_core.cli.opening import source_of
 from bitnet_core.cli.parameters import Field, expanded
 
 if TYPE_CHECKING:
-    from bitnet_core.measure.tune import DeviceSpeed
+    from bitnet_core.measure.tune import TunedDevice
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +46,7 @@ def tune(
         _print(name, found)
 
 
-def _document(speed: DeviceSpeed) -> dict[str, Any]:
+def _document(speed: TunedDevice) -> dict[str, Any]:
     return {
         "device": speed.info.request,
         "name": speed.info.name,
@@ -56,7 +56,7 @@ def _document(speed: DeviceSpeed) -> dict[str, Any]:
     }
 
 
-def _print(name: str, found: list[DeviceSpeed]) -> None:
+def _print(name: str, found: list[TunedDevice]) -> None:
     from bitnet_hal.discovery.order import ranked
     from rich.table import Table
 

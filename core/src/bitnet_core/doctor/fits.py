@@ -9,6 +9,7 @@ from bitnet_hal.discovery.selection import open_listed
 from bitnet_hal.errors import BitnetError, GpuError
 
 from bitnet_core.engine.fit import Fit, predict
+from bitnet_core.engine.memory_limit import limit_memory
 from bitnet_core.engine.placement import offloaded_layers
 from bitnet_core.model.source import Finding, ModelSource
 from bitnet_core.options.engine import EngineOptions
@@ -18,13 +19,15 @@ from bitnet_core.units import size
 _GIB = 2**30
 
 
-def fit_findings(source: ModelSource, present: Sequence[DeviceInfo]) -> list[Finding]:
-    """Return for each device the bytes that the model takes with default options, and whether it loads."""
+def fit_findings(source: ModelSource, present: Sequence[DeviceInfo], device_memory: int | None = None) -> list[Finding]:
+    """Return for each device the bytes that the model takes with default options, and whether it loads. device_memory:
+    see EngineOptions."""
     findings = []
     for info in present:
         try:
             device = open_listed(info)
             try:
+                limit_memory(device, device_memory)
                 findings.append(_fit(source, device))
             finally:
                 device.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from bitnet_hal.device import DeviceInfo, DeviceType
@@ -144,13 +145,13 @@ def cache_blocks(
 
 def memory_wanted(options: EngineOptions, source: ModelSource, device: DescribedDevice) -> DeviceMemoryPlan:
     """Return the memory of an engine on a device. Its cache has kv_cache_size, without it a sequence of the longest
-    context."""
+    context, but no more than device_memory leaves."""
     config = options.config_of(source.config)
     chunk = widest_chunk(config, device.info, options.prefill_chunk, options.max_sequences)
     room = concurrency(options, source, device, options.max_sequences, chunk)
     blocks = ceil_div(options.context_of(config), KV_BLOCK)
     longest = cache_bytes(config, options.kv_cache_type, blocks, room.requests + room.more_states)
-    return plan_memory(
+    plan = plan_memory(
         source,
         config,
         device.info,
@@ -160,6 +161,8 @@ def memory_wanted(options: EngineOptions, source: ModelSource, device: Described
         verify_rows=verify_rows(options, config, device.info, room.requests, chunk),
         kv_cache=options.kv_cache_size or longest,
     )
+    excess = 0 if options.device_memory is None else plan.total - options.device_memory
+    return replace(plan, kv_cache=max(0, plan.kv_cache - max(0, excess)))
 
 
 def free_share(device: DescribedDevice, taken: int) -> int:

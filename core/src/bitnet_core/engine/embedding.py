@@ -25,7 +25,7 @@ _STEPS = 16
 """Full steps after which other threads may use the engine."""
 
 
-class _Part(NamedTuple):
+class _TextPart(NamedTuple):
     """Tokens of a text in a step. number: the text's; length: tokens of the whole text."""
 
     number: int
@@ -63,13 +63,13 @@ def pooled(
     return out
 
 
-def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[list[_Part], None, None]:
+def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[list[_TextPart], None, None]:
     """Yield the parts of each step; until the next one, their texts own blocks of the cache."""
     waiting = list(enumerate(texts))[::-1]
     done, req_index = 0, -1  # of the first waiting text
     with ExitStack() as its_blocks:
         while waiting:
-            parts: list[_Part] = []
+            parts: list[_TextPart] = []
             room = scheduler.chunk
             with ExitStack() as blocks_of_ended:
                 while waiting and room and (done or not parts or scheduler.has_room(len(waiting[-1][1]))):
@@ -77,7 +77,7 @@ def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[li
                     if not done:
                         req_index = its_blocks.enter_context(scheduler.borrow_index(len(tokens)))
                     span = ScheduledTokens(req_index, done, tuple(tokens[done : done + room]))
-                    parts.append(_Part(number, len(tokens), span))
+                    parts.append(_TextPart(number, len(tokens), span))
                     room -= len(span.tokens)
                     done += len(span.tokens)
                     if done == len(tokens):
@@ -87,7 +87,9 @@ def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[li
                 yield parts
 
 
-def _add_step(runner: Runner | RequestGroups, chunk: int, parts: Sequence[_Part], mode: PoolingMode, out: Rows) -> None:
+def _add_step(
+    runner: Runner | RequestGroups, chunk: int, parts: Sequence[_TextPart], mode: PoolingMode, out: Rows
+) -> None:
     """Compute a step, and add the rows that the pooling takes to those of their texts."""
     wanted: list[int] = []
     owners: list[int] = []

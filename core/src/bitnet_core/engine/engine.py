@@ -14,7 +14,7 @@ from bitnet_hal.launcher import RecordedLaunches
 
 from bitnet_core.engine.embedding import groups, pooled
 from bitnet_core.engine.executor import Executor
-from bitnet_core.engine.kv_cache.block_pool import BlockPool
+from bitnet_core.engine.kv_cache.block_pool import BlockPool, block_hashes
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.request.new_request import RequestOptions, check_tokens, integers, new_request
@@ -69,7 +69,7 @@ class Engine(Executor):
         """Return how many tokens of a request are in the prefix cache now; any thread may ask."""
         if request.scored is not None:
             return 0
-        return KV_BLOCK * self.block_pool.count_cached(request.block_hashes(len(request.tokens) - 1))
+        return KV_BLOCK * self.block_pool.count_cached(block_hashes(request, len(request.tokens) - 1))
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now."""
@@ -165,7 +165,8 @@ class Engine(Executor):
         return {part.device.info.request: part.config.n_layers for part in self.worker.parts}
 
     def memory(self) -> dict[str, int | float]:
-        """Return the memory figures of Worker.memory."""
+        """Return the memory figures of Worker.memory. Raises as check_usable."""
+        self.check_usable()
         return self.worker.memory()
 
     def memory_plan(self) -> DeviceMemoryPlan:

@@ -77,6 +77,7 @@ class Executor:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
+        self._lost: GpuError | None = None  # the error after which there is no device
         self.speculation = Speculation(self.options, self.config, draft_model)
         self._offload = Offload(source, self.options, helper)
         try:
@@ -127,6 +128,16 @@ class Executor:
             raise UsageError("draft tokens are verified on one device, and the layers are on several")
         return runner
 
+    def check_usable(self) -> None:
+        """Raise UsageError after `close`, and DeviceLostError if the device was lost and no other took its place."""
+        if self._freed:
+            raise closed()
+        if self._lost is not None:
+            raise DeviceLostError(
+                f"the model was lost with its device ({self._lost})",
+                hint="Load it again, on this or another device",
+            ) from self._lost
+
     def step(self) -> list[RequestOutput]:
         """Run one step of all requests; returns [] when there is nothing to do."""
         with self.lock:
@@ -147,6 +158,7 @@ class Executor:
 
     def _use(self, device: Device, before: Sequence[tuple[Device, int]] = ()) -> None:
         """Place the layers on a device, and those of `before`, or offloaded ones, on others."""
+        self._lost = None
         self._place(device, before or self._offload.first(device))
 
     def _place(self, device: Device, before: Sequence[tuple[Device, int]]) -> None:
@@ -186,8 +198,7 @@ class Executor:
 
     def _ready(self) -> Runner | RequestGroups:
         """Return the runner; creates it and loads the weights if needed."""
-        if self._freed:
-            raise closed()
+        self.check_usable()
         self.worker.load(self._progress)
         if self.options.deterministic:
             self._limit_rows()
@@ -198,6 +209,7 @@ class Executor:
     def _guarded(self, action: Callable[[], T]) -> T:
         """Run an action on a loaded model, and retry it after recovery: free memory step by step, or continue on the
         next device."""
+        self.check_usable()
         recovery: OomRecovery | None = None
         while True:
             try:
@@ -225,6 +237,7 @@ class Executor:
             self._give_up_device()
         device = self._reopen(error) if self._reopen else None
         if device is None:
+            self._lost = error if lost else None
             raise error
         if not lost:
             self._give_up_device()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from bitnet_hal.device import Device, DeviceType
@@ -11,7 +12,7 @@ from bitnet_hal.errors import OutOfMemoryError, UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK, STEP_FIELDS
 from bitnet_hal.rounding import ceil_div
 
-from bitnet_core.engine.fit import predict
+from bitnet_core.engine.fit import FEWEST_BLOCKS, predict
 from bitnet_core.engine.kv_cache.cache import cache_bytes
 from bitnet_core.engine.part import Part
 from bitnet_core.model.config import ModelConfig
@@ -19,10 +20,20 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.memory import plan_memory
 
-_ROOM_TOKENS = 4096
-"""Tokens of keys and values for which a device keeps room when its layers are counted."""
-_ROOM_ROWS = 256
-"""Rows of a prompt step for which it keeps room."""
+
+class Room(NamedTuple):
+    """The memory that stays free for requests when a device's layers are counted: tokens of keys and values, rows of a
+    prompt step, and concurrent requests (None: as many as the options allow)."""
+
+    tokens: int
+    rows: int
+    sequences: int | None
+
+
+USUAL_ROOM = Room(tokens=4096, rows=256, sequences=None)
+LEAST_ROOM = Room(tokens=FEWEST_BLOCKS * KV_BLOCK, rows=32, sequences=1)
+"""The sizes that recovery from lack of memory reaches."""
+
 _RUNS = 4
 """Runs of a layer, of which the fastest counts."""
 
@@ -56,51 +67,81 @@ def most_layers(
     devices: int = 2,
     first: bool = False,
     last: bool = False,
+    room: Room = USUAL_ROOM,
 ) -> int:
     """Return the number of layers for which one of several devices has memory. first: it has the embedding; last: the
     head."""
     config = options.config_of(source.config)
-    least, most = 0, config.n_layers - 1
+    least, most = 0, config.n_layers - (devices > 1)
     while least < most:
         count = (least + most + 1) // 2
         start = 0 if first else config.n_layers - count if last else 1
-        if needed_bytes(source, options, device, config.part(start, count), devices) <= device.free_memory():
+        needed = needed_bytes(source, options, device, config.part(start, count), devices, room)
+        if needed <= device.free_memory():
             least = count
         else:
             most = count - 1
     return least
 
 
-def needed_bytes(source: ModelSource, options: EngineOptions, device: Device, part: ModelConfig, devices: int) -> int:
-    """Return the bytes of the layers of one of several devices, with room for a request of _ROOM_TOKENS tokens."""
+def needed_bytes(
+    source: ModelSource,
+    options: EngineOptions,
+    device: Device,
+    part: ModelConfig,
+    devices: int,
+    room: Room = USUAL_ROOM,
+) -> int:
+    """Return the bytes of the layers of one of several devices."""
     context = options.context_of(part)
-    blocks = ceil_div(min(context, _ROOM_TOKENS), KV_BLOCK)
+    blocks = ceil_div(min(context, room.tokens), KV_BLOCK)
     cache = cache_bytes(part, options.kv_cache_type, blocks, 1)
-    sizes = {"context": context, "sequences": options.max_sequences, "chunk": _ROOM_ROWS}
-    groups = min(devices, options.max_sequences)
+    sequences = room.sequences or options.max_sequences
+    sizes = {"context": context, "sequences": sequences, "chunk": room.rows}
+    groups = min(devices, sequences)
     return plan_memory(source, part, device.info, **sizes, groups=groups, kv_cache=cache).total
 
 
 def split_layers(source: ModelSource, options: EngineOptions, devices: Sequence[Device]) -> list[int]:
-    """Return the number of layers of each device, in proportion to its speed as far as its memory allows.
+    """Return the number of layers of each device, in proportion to its speed as far as its memory allows; 0 for devices
+    without memory for a layer, but at least 1 for the last.
 
-    Raises OutOfMemoryError if they have memory for fewer layers together than the model has.
+    Raises OutOfMemoryError if they have memory for fewer layers together than the model has, even with few tokens and
+    requests.
     """
     layers = source.config.n_layers
-    room = [
-        most_layers(source, options, device, devices=len(devices), first=at == 0, last=at == len(devices) - 1)
-        for at, device in enumerate(devices)
-    ]
-    if sum(room) < layers:
-        names = ", ".join(f"{device.info.request} {most}" for device, most in zip(devices, room, strict=True))
+    for room in (USUAL_ROOM, LEAST_ROOM):
+        used = list(devices)
+        most = _most_of_each(source, options, used, room)
+        while 0 in most[:-1]:
+            del used[most.index(0)]
+            most = _most_of_each(source, options, used, room)
+        if sum(most) >= layers:
+            break
+    else:
+        most = _most_of_each(source, options, devices, LEAST_ROOM)
+        names = ", ".join(f"{device.info.request} {count}" for device, count in zip(devices, most, strict=True))
         raise OutOfMemoryError(
-            f"the devices have memory for {sum(room)} of {layers} layers together ({names})",
+            f"the devices have memory for {sum(most)} of {layers} layers together ({names})",
             backend=devices[-1].info.backend,
             device=devices[-1].info.name,
             operation="load",
             hint="Add a device to the split, such as cpu:N, or use --offload with one GPU",
         )
-    return balanced(layers, room, [layer_seconds(source, options, device) for device in devices])
+    if len(used) == 1:
+        return [0] * (len(devices) - 1) + [layers]
+    counts = balanced(layers, most, [layer_seconds(source, options, device) for device in used])
+    given = {id(device): count for device, count in zip(used, counts, strict=True)}
+    return [given.get(id(device), 0) for device in devices]
+
+
+def _most_of_each(source: ModelSource, options: EngineOptions, devices: Sequence[Device], room: Room) -> list[int]:
+    """Return most_layers of each of all devices of a split."""
+    last = len(devices) - 1
+    return [
+        most_layers(source, options, device, devices=last + 1, first=at == 0, last=at == last, room=room)
+        for at, device in enumerate(devices)
+    ]
 
 
 def balanced(layers: int, room: Sequence[int], seconds: Sequence[float]) -> list[int]:

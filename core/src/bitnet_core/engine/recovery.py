@@ -62,5 +62,5 @@ class OomRecovery:
             operation=error.operation,
             code=error.code,
             hint="Use a smaller --context or --kv-cache-size, fewer --max-sequences, --kv-cache-type int8, "
-            "or another --device",
+            "a larger --device-memory if you limit it, or another --device",
         ) from error

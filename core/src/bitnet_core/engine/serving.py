@@ -63,6 +63,9 @@ class ServingEngine(Protocol):
     def scheduler(self) -> Totals: ...
 
     @property
+    def layers_by_device(self) -> dict[str, int]: ...
+
+    @property
     def kernel_launches_by_device(self) -> dict[str, Counter[str]]: ...
 
     def new_request(

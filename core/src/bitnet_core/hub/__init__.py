@@ -1,13 +1,13 @@
 """Models of the Hugging Face Hub, named hf:OWNER/REPO[:FILE][@REVISION] in place of a file, through huggingface_hub."""
 
 from bitnet_core.hub.cache import CachedModel, Removal, cached_models, removal, remove
-from bitnet_core.hub.families import Family, families
+from bitnet_core.hub.families import PublishedFamily, families
 from bitnet_core.hub.fetch import local, pull
 from bitnet_core.hub.reference import Reference, is_reference
 
 __all__ = [
     "CachedModel",
-    "Family",
+    "PublishedFamily",
     "Reference",
     "Removal",
     "cached_models",

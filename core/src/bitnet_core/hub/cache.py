@@ -9,14 +9,14 @@ from typing import Any
 from bitnet_hal.errors import UsageError
 
 from bitnet_core.errors import ModelError
-from bitnet_core.hub.choose import choices
 from bitnet_core.hub.fetch import library, sizes_of
+from bitnet_core.hub.model_files import choices
 from bitnet_core.hub.reference import Reference
 
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model in the cache. reference: its name as an argument; form: as in Choice.what; used: seconds since 1970."""
+    """A model in the cache. reference: its name as an argument; form: as in ModelFiles; used: seconds since 1970."""
 
     reference: str
     form: str
@@ -39,7 +39,7 @@ def cached_models() -> list[CachedModel]:
                 found.append(
                     CachedModel(
                         reference=str(Reference(repo.repo_id, file, _name(revision))),
-                        form=choice.what,
+                        form=choice.form,
                         nbytes=sum(sizes[file] for file in choice.files),
                         commit=revision.commit_hash,
                         path=folder if choice.is_folder else folder / choice.files[0],

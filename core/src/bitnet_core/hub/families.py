@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class PublishedFamily:
     """A published model family.
 
     sizes: parameters. forms: the forms in which it is published. does: bitnet's support. tested: the tests of it.
@@ -38,10 +38,10 @@ class Family:
 
 
 @cache
-def families() -> tuple[Family, ...]:
+def families() -> tuple[PublishedFamily, ...]:
     """Return the families in the order of docs/models.md."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    return tuple(Family(**row) for row in tomllib.loads(text)["family"])
+    return tuple(PublishedFamily(**row) for row in tomllib.loads(text)["family"])
 
 
 @cache

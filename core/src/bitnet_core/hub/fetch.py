@@ -16,7 +16,7 @@ from bitnet_hal.errors import BitnetError, UsageError
 
 from bitnet_core.errors import ModelError
 from bitnet_core.hub.bounds import Bounds, shown
-from bitnet_core.hub.choose import Choice, choose
+from bitnet_core.hub.model_files import ModelFiles, choose
 from bitnet_core.hub.process import in_child, serve
 from bitnet_core.hub.reference import Reference, is_reference
 from bitnet_core.units import count, size
@@ -134,13 +134,13 @@ def _remove(path: Path, folder: Path) -> None:
     data.unlink(missing_ok=True)
 
 
-def _announce(reference: Reference, choice: Choice, sizes: Mapping[str, int], say: Say) -> None:
+def _announce(reference: Reference, choice: ModelFiles, sizes: Mapping[str, int], say: Say) -> None:
     total = sum(sizes[name] for name in choice.files)
-    name = choice.what if choice.is_folder else f"{choice.files[0]}, {choice.what}"
+    name = choice.form if choice.is_folder else f"{choice.files[0]}, {choice.form}"
     say(f"{reference}: {size(total)} in {count(len(choice.files), 'file')} ({name})")
 
 
-def _check_room(reference: Reference, hub: Any, choice: Choice, sizes: Mapping[str, int]) -> None:
+def _check_room(reference: Reference, hub: Any, choice: ModelFiles, sizes: Mapping[str, int]) -> None:
     revision = reference.revision or "main"
     missing = sum(
         sizes[name]

@@ -80,11 +80,14 @@ def _joined(one: KernelTime, other: KernelTime) -> KernelTime:
 
 
 def profile(engine: Engine) -> list[StepProfile]:
-    """Replay and time each of the engine's recordings. Raises UsageError if the device cannot time launches, and
-    GpuError if its clock is wrong."""
+    """Replay and time each of the engine's recordings; of several devices those of the last one, and the steps' names
+    say so. Raises UsageError if the device cannot time launches, and GpuError if its clock is wrong."""
     device = engine.device
     if "timings" not in device.info.features:
         raise UsageError(f"{device.info.request} does not time its launches")
+    layers = engine.worker.parts[-1].config.n_layers
+    split = len(engine.worker.parts) > 1
+    where = f", {layers} of {engine.config.n_layers} layers on {device.info.request}" if split else ""
     profiles = []
     for step, recorded in engine.recordings().items():
         moved = [
@@ -92,7 +95,7 @@ def profile(engine: Engine) -> list[StepProfile]:
         ]  # before the replay, which advances the rows
         timed = _timed(cast(TimedDevice, device), recorded.recording)
         times = [KernelTime(name, 1, s, nbytes, s, s) for (name, s), nbytes in zip(timed, moved, strict=True)]
-        profiles.append(StepProfile(step, tuple(times)))
+        profiles.append(StepProfile(step + where, tuple(times)))
     return profiles
 
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bitnet_hal.device import DeviceInfo, DeviceType
+
 from bitnet_core.engine.replicas.remote_engine import RemoteEngine
 from bitnet_core.measure.benchmark import Run, measured_runs, prompt_length
 from bitnet_core.progress import Progress
@@ -26,10 +28,11 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpeeds:
-    """The speeds of one device while the others rest, and while they work."""
+    """The speeds of one device while the others rest, and while they work. processor: see processor_of."""
 
     device: str
     device_name: str
+    processor: str
     alone: Speeds
     together: Speeds
 
@@ -51,6 +54,11 @@ class ReplicaResult:
         return _sum([one.alone for one in self.devices])
 
     @property
+    def possible(self) -> float:
+        """Tokens per second of answers if each processor is as fast as the fastest of its devices alone."""
+        return possible_sum([one.processor for one in self.devices], [one.alone.whole for one in self.devices])
+
+    @property
     def together(self) -> Speeds:
         """The sum of the devices at the same time."""
         return _sum([one.together for one in self.devices])
@@ -58,7 +66,29 @@ class ReplicaResult:
     def document(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
         sums = {"alone": asdict(self.alone), "together": asdict(self.together)}
-        return {**asdict(self), "sum": sums, "share": self.together.whole / self.alone.whole}
+        shares = {"share": self.together.whole / self.alone.whole, "share_of_processors": self.share_of_processors}
+        return {**asdict(self), "sum": sums, **shares}
+
+    @property
+    def share_of_processors(self) -> float:
+        """Speed of all devices at the same time as a share of the possible one."""
+        return self.together.whole / self.possible
+
+
+def processor_of(info: DeviceInfo) -> str:
+    """Return the processor that computes for a device: the same for a card under two APIs, and for all that run on the
+    CPU."""
+    if info.type in (DeviceType.CPU, DeviceType.SOFTWARE):
+        return "cpu"
+    return info.physical_id or info.request
+
+
+def possible_sum(processors: Sequence[str], speeds: Sequence[float]) -> float:
+    """Return the sum of the highest speed of each processor. processors, speeds: of each device."""
+    best: dict[str, float] = {}
+    for processor, speed in zip(processors, speeds, strict=True):
+        best[processor] = max(speed, best.get(processor, 0.0))
+    return sum(best.values())
 
 
 def measure_replicas(
@@ -89,7 +119,8 @@ def measure_replicas(
     ]
     devices: list[DeviceSpeeds] = []
     for engine, one, other in zip(engines, alone, together, strict=True):
-        devices.append(DeviceSpeeds(engine.device.info.request, engine.device.info.name, one, other))
+        info = engine.device.info
+        devices.append(DeviceSpeeds(info.request, info.name, processor_of(info), one, other))
     return ReplicaResult(model, length, max_tokens, sequences, repeat, tuple(devices))
 
 

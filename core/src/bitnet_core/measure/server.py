@@ -20,7 +20,7 @@ _TIMEOUT = 600.0
 
 
 @dataclass(slots=True)
-class Answer:
+class TimedAnswer:
     """The answer to one request. first, last: seconds from the request to the first and last chunk with text; gaps:
     seconds between such chunks."""
 
@@ -39,7 +39,7 @@ class ServerResult:
     url: str
     model: str
     clients: int
-    answers: tuple[Answer, ...]
+    answers: tuple[TimedAnswer, ...]
     seconds: float
 
     @property
@@ -97,7 +97,7 @@ async def _measure(
         await asyncio.gather(*(connection.open() for connection in connections))  # not in the measured time
     except (OSError, ValueError, LookupError, TypeError) as exc:
         raise UsageError(f"no model answers at {url}: {exc}") from exc
-    answers = [Answer() for _ in prompts]
+    answers = [TimedAnswer() for _ in prompts]
     fixed = {"model": model, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
     fixed |= {"stream_options": {"include_usage": True}}
     bodies = [{**fixed, "prompt": prompt_of(number, prompt_words)} for number in prompts]  # nor are the bodies
@@ -113,7 +113,7 @@ async def _measure(
     return ServerResult(url, model, clients, tuple(answers), time.perf_counter() - began)
 
 
-async def _one(connection: _Connection, body: dict[str, Any], answer: Answer) -> None:
+async def _one(connection: _Connection, body: dict[str, Any], answer: TimedAnswer) -> None:
     began = time.perf_counter()
     rest = b""
     done = False
@@ -133,7 +133,7 @@ async def _one(connection: _Connection, body: dict[str, Any], answer: Answer) ->
         answer.error = str(exc) or type(exc).__name__
 
 
-def _note(chunk: dict[str, Any], at: float, answer: Answer) -> None:
+def _note(chunk: dict[str, Any], at: float, answer: TimedAnswer) -> None:
     if "error" in chunk:
         raise ValueError(chunk["error"].get("message"))
     if chunk.get("usage"):

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSpeed:
+class TunedDevice:
     """The speed of one device. token_seconds: duration of a decode step of the whole model; 0 if it was not measured,
     for the `reason`."""
 
@@ -64,7 +64,7 @@ def tune(
     limit: float = LIMIT,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> list[DeviceSpeed]:
+) -> list[TunedDevice]:
     """Time a decode step and its products on every device, store the results for later choices of devices and tilings,
     and return them, the fastest device first. name: the model's name in the stored results.
 
@@ -74,14 +74,14 @@ def tune(
     present = [info for info in devices() if not info.fake]
     present.sort(key=lambda info: (info.type is DeviceType.SOFTWARE, -rank(info)))  # software is ranked last anyway
     end = clock() + limit
-    speeds: list[DeviceSpeed] = []
+    speeds: list[TunedDevice] = []
     results: list[tuple[DeviceInfo, Measured]] = []
     for number, info in enumerate(present):
         if progress:
             progress(f"timing {info.request}", number, len(present))
         now = clock()
         if now >= end:
-            speeds.append(DeviceSpeed(info, 0.0, reason=f"not started within {limit:g} s"))
+            speeds.append(TunedDevice(info, 0.0, reason=f"not started within {limit:g} s"))
             continue
         speed, measured = _device(source, name, info, now + (end - now) / (len(present) - number), clock)
         speeds.append(speed)
@@ -93,7 +93,7 @@ def tune(
 
 def _device(
     source: ModelSource, name: str, info: DeviceInfo, deadline: float, clock: Callable[[], float]
-) -> tuple[DeviceSpeed, Measured | None]:
+) -> tuple[TunedDevice, Measured | None]:
     try:
         device = open_listed(info)
         try:
@@ -104,9 +104,9 @@ def _device(
         raise
     except BaseException as error:
         log.debug("timing %s failed", info.request, exc_info=error)
-        return DeviceSpeed(info, 0.0, reason=str(error) if isinstance(error, GpuError) else describe_error(error)), None
+        return TunedDevice(info, 0.0, reason=str(error) if isinstance(error, GpuError) else describe_error(error)), None
     tilings = {product.key: product.tuning for product in timed if product.tuning}
-    return DeviceSpeed(info, seconds, tuple(timed)), Measured(name, seconds, tilings)
+    return TunedDevice(info, seconds, tuple(timed)), Measured(name, seconds, tilings)
 
 
 def time_model(

@@ -42,7 +42,7 @@ def offload(text: str) -> Offload:
     """Return the value of `offload` from the command line's text. Raises UsageError for another text."""
     if text in ("auto", "none"):
         return text  # type: ignore[return-value]  # mypy does not narrow a text to a Literal
-    if re.fullmatch(r"\d{1,4}", text, re.ASCII):
+    if re.fullmatch(r"\d{1,9}", text, re.ASCII):
         return int(text)
     raise UsageError(f"'{text[:40]}' is not a number of layers, auto or none")
 
@@ -117,6 +117,16 @@ class EngineOptions:
         group=DEVICE,
         help="Place the layers on several devices. auto: on all GPUs, by memory and measured speed; else a list of "
         "devices with their numbers of layers, such as cuda:0:20,vulkan:1:10.",
+    )
+    device_memory: int | None = option(
+        None,
+        at_least=1,
+        metavar="SIZE",
+        parse=nbytes,
+        group=DEVICE,
+        help="Maximum memory of the model on each device, such as 4G (in Python: bytes): weights, cache, scratch and a "
+        "draft model. The driver's own memory comes on top; layers that `offload` moves to the CPU are not counted. "
+        "Default: no limit.",
     )
     offload: Offload = option(
         "auto",

@@ -65,7 +65,7 @@ def option(default: Any = MISSING, *, factory: Any = MISSING, **settings: Any) -
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredOption:
     """An option as its dataclass declares it. annotation: the resolved type; source: the type as it is written."""
 
     name: str
@@ -111,14 +111,14 @@ class Declared:
 
 
 @cache
-def options_of(declaring: Any) -> dict[str, Declared]:
+def options_of(declaring: Any) -> dict[str, DeclaredOption]:
     """Return the options of a dataclass by name; fields that `option` did not declare are not among them."""
     hints = get_type_hints(declaring)
     found = {}
     for one in fields(declaring):
         if "option" in one.metadata:
             default = one.default_factory() if one.default_factory is not MISSING else one.default
-            found[one.name] = Declared(one.name, hints[one.name], str(one.type), default, one.metadata["option"])
+            found[one.name] = DeclaredOption(one.name, hints[one.name], str(one.type), default, one.metadata["option"])
     return found
 
 

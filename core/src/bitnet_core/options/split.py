@@ -8,7 +8,7 @@ from bitnet_hal.discovery.request import DeviceRequest, parse_request
 from bitnet_hal.errors import UsageError
 
 AUTO = "auto"
-_PART = re.compile(r"(.{1,80}):([0-9]{1,4})", re.ASCII)
+_PART = re.compile(r"(.{1,80}):([0-9]{1,9})", re.ASCII)
 
 
 def parse_split(text: str) -> list[tuple[DeviceRequest, int]]:

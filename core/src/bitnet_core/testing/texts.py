@@ -26,7 +26,7 @@ TOGETHER = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class Arrival:
     """A request, the step at which it arrives, and the number of further steps after which it is cancelled; 0:
     never."""
 
@@ -36,7 +36,7 @@ class Asked:
     cancelled_after: int
 
 
-def drawn(requests: int, vocab: int) -> list[Asked]:
+def drawn(requests: int, vocab: int) -> list[Arrival]:
     """Return random requests, whose prompts end a few tokens before a block of the cache does.
 
     Half are seeded, half share a prefix of one block, every fifth is cancelled.
@@ -48,7 +48,7 @@ def drawn(requests: int, vocab: int) -> list[Asked]:
         own = rng.integers(0, vocab, rng.integers(42, 62)).tolist()
         sampling = SamplingParams(temperature=0.8, top_k=40, seed=number) if number % 2 else SamplingParams()
         prompt = prefix + own if number % 4 < 2 else own
-        found.append(Asked(prompt, sampling, int(rng.integers(0, requests)), 4 if number % 5 == 4 else 0))
+        found.append(Arrival(prompt, sampling, int(rng.integers(0, requests)), 4 if number % 5 == 4 else 0))
     return found
 
 
@@ -92,7 +92,7 @@ def check(device: Device, *, requests: int, tokens: int) -> None:
         assert counts["draft_tokens"] > counts["accepted_tokens"] > 0, "no draft tokens were verified"
 
 
-def _alone(engine: Engine, one: Asked, tokens: int) -> list[int]:
+def _alone(engine: Engine, one: Arrival, tokens: int) -> list[int]:
     """Return the tokens generated for a request on an idle engine with an empty cache."""
     with engine.lock:
         engine.worker.drop_runner()
@@ -102,7 +102,7 @@ def _alone(engine: Engine, one: Asked, tokens: int) -> list[int]:
     return request.tokens[len(one.prompt) :]
 
 
-def _together(engine: Engine, asked: list[Asked], tokens: int) -> tuple[list[list[int]], int]:
+def _together(engine: Engine, asked: list[Arrival], tokens: int) -> tuple[list[list[int]], int]:
     """Return the tokens of every request, each added at its step, and the largest number of running requests."""
     with engine.lock:
         engine.worker.drop_runner()

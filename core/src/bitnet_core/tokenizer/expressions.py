@@ -29,7 +29,7 @@ _ITEM: Final = re.compile(
 
 
 @dataclass(slots=True)
-class _Part:
+class _Branch:
     """The cost of matching a part of an expression.
 
     ways: alternatives for one text, apart from unbounded repetitions. last: unbounded repetitions at the end of the
@@ -48,9 +48,9 @@ class _Group:
     """An open group: its finished alternatives, the current one, and the item at its end, to which a repetition may
     apply."""
 
-    done: list[_Part] = field(default_factory=list)
-    branch: _Part = field(default_factory=_Part)
-    item: _Part | None = None
+    done: list[_Branch] = field(default_factory=list)
+    branch: _Branch = field(default_factory=_Branch)
+    item: _Branch | None = None
 
     def settle(self, required: bool = True) -> None:
         """Add the complete item to the alternative. required: the item may fail to match."""
@@ -69,14 +69,14 @@ class _Group:
         """Finish an alternative."""
         self.settle()
         self.done.append(self.branch)
-        self.branch = _Part()
+        self.branch = _Branch()
 
-    def closed(self) -> _Part:
+    def closed(self) -> _Branch:
         """Return the whole group as one part."""
         self.end_branch()
         ways = sum(part.ways for part in self.done)
         last, retried = max(part.last for part in self.done), max(part.retried for part in self.done)
-        return _Part(ways, last, retried, any(part.repeats for part in self.done))
+        return _Branch(ways, last, retried, any(part.repeats for part in self.done))
 
 
 def check_pattern(pattern: str) -> None:
@@ -116,7 +116,7 @@ def _taken(groups: list[_Group], item: re.Match[str]) -> str:
     if item["bar"]:
         group.end_branch()
     else:
-        group.item = _Part()
+        group.item = _Branch()
     return ""
 
 
@@ -145,7 +145,7 @@ def _counts(repeat: str) -> tuple[int, int | None]:
     return int(least), int(most) if most else None if comma else int(least)
 
 
-def _costly(part: _Part) -> str:
+def _costly(part: _Branch) -> str:
     """Return why matching the part could take too long, "" if it cannot."""
     if part.ways > MAX_WAYS:
         return f"there are more than {MAX_WAYS} ways for it to match the same text"

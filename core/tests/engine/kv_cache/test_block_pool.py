@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterable
 
 import pytest
-from bitnet_core.engine.kv_cache.block_pool import BlockPool, hash_blocks
+from bitnet_core.engine.kv_cache.block_pool import BlockPool, block_hashes
+from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.sampling.sampler import Sampler
+from bitnet_core.options.sampling import SamplingParams
 
 
 def filled(pool: BlockPool, *names: str) -> dict[str, int]:
@@ -21,12 +25,24 @@ def filled(pool: BlockPool, *names: str) -> dict[str, int]:
     return blocks
 
 
+def request_of(tokens: Iterable[int]) -> Request:
+    return Request(list(tokens), 1, Sampler(SamplingParams(), 200), frozenset())
+
+
 def test_digests_depend_on_everything_before() -> None:
-    a, b = hash_blocks(range(200)), hash_blocks([1, *range(1, 200)])
+    request, other = request_of(range(200)), request_of([1, *range(1, 200)])
+    a, b = block_hashes(request, 200), block_hashes(other, 200)
     assert len(a) == 3
     assert a[2] != b[2]
-    assert hash_blocks(range(128)) == a[:2]
-    assert hash_blocks(range(200), a[:1]) == a
+    assert block_hashes(request_of(range(128)), 128) == a[:2]
+
+
+def test_known_digests_are_kept_and_continued() -> None:
+    request = request_of(range(200))
+    first = block_hashes(request, 70)
+    assert len(first) == 1
+    assert block_hashes(request, 200) == block_hashes(request_of(range(200)), 200)
+    assert block_hashes(request, 70) == first
 
 
 def test_blocks_run_out_and_come_back() -> None:

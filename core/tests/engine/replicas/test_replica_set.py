@@ -250,10 +250,11 @@ def test_a_request_that_breaks_every_device_ends(running: Any, faulty: Any) -> N
         assert sum(one.state == "ready" for one in made.devices()) == 1
 
 
-def test_a_named_device_that_cannot_be_used_ends_the_set(running: Any) -> None:
+def test_a_named_device_that_cannot_be_used_ends_the_set(running: Any, caplog: pytest.LogCaptureFixture) -> None:
     with running(Further({"b:0": None}), wait=False) as (made, _):
         until(lambda: made.error is not None)
         assert isinstance(made.error, DeviceNotFoundError)
+    assert "cannot be used" not in caplog.text  # the error says it
 
 
 def test_of_all_devices_those_that_fail_are_left_out(running: Any, faulty: Any, alone: Any) -> None:

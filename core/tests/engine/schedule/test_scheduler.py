@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.capacity import widest_chunk
-from bitnet_core.engine.schedule import scheduler
+from bitnet_core.engine.schedule import prompt_steps, scheduler
 from bitnet_core.model.config import Experts
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.sampling import SamplingParams
@@ -270,7 +270,7 @@ def test_a_gpu_with_much_memory_takes_longer_prompt_steps(make_engine: Make, gig
 def test_a_step_that_also_decodes_has_as_many_rows_as_the_device_computes_in_its_time(
     make_engine: Make, speed: int, rows: int
 ) -> None:
-    own = make_engine("silu").scheduler
+    own = make_engine("silu").scheduler.prompts
     own._keep_speed(4096, 10.0)  # the first step compiles
     own._keep_speed(speed, 1.0)
     own._keep_speed(100, 1.0)  # too small to tell
@@ -281,21 +281,21 @@ def test_a_step_that_begins_behind_another_tells_no_speed(
     make_engine: Make, run_all: Run, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is read after the first part of a prompt, so that the time of the second is that of both."""
-    monkeypatch.setattr(scheduler, "_SHARED_ROWS", 16)
+    monkeypatch.setattr(prompt_steps, "_SHARED_ROWS", 16)
     engine = make_engine("silu", prefill_chunk=32)
     engine.add_request(tiny.PROMPT[:60], max_tokens=1)
     run_all(engine)
-    assert engine.scheduler._rows_per_second == 0
+    assert engine.scheduler.prompts._rows_per_second == 0
     engine.add_request(tiny.PROMPT[60:90], max_tokens=1)
     run_all(engine)
-    assert engine.scheduler._rows_per_second > 0
+    assert engine.scheduler.prompts._rows_per_second > 0
 
 
 def test_texts_that_go_on_wait_for_shorter_prompt_steps(
     make_engine: Make, run_all: Run, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "_SHARED_ROWS", 16)
-    monkeypatch.setattr(scheduler, "_SHARED_SECONDS", 0.0)
+    monkeypatch.setattr(prompt_steps, "_SHARED_ROWS", 16)
+    monkeypatch.setattr(prompt_steps, "SHARED_SECONDS", 0.0)
     engine = make_engine("silu", prefill_chunk=100)
     first, computed = engine.add_request(tiny.PROMPT[:90], max_tokens=20), []
     engine.step()
@@ -336,10 +336,10 @@ def test_steps_of_prompts_and_of_texts_that_go_on_take_turns_on_a_gpu(
     """There a row that decodes among those of prompts takes longer than in a step of its own."""
     gpu = replace(numpy_info(), type=DeviceType.GPU)
     engine = make_engine("silu", device=NumpyDevice(gpu), prefill_chunk=40)
-    monkeypatch.setattr(scheduler, "_SHARED_SECONDS", 60.0)
+    monkeypatch.setattr(scheduler, "SHARED_SECONDS", 60.0)
     assert first_tokens(engine, tiny) == [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]]
     run_all(engine)
-    monkeypatch.setattr(scheduler, "_SHARED_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler, "SHARED_SECONDS", 0.0)
     params = SamplingParams(temperature=temperature, seed=1)
     made = []
     requests = [engine.add_request(tiny.PROMPT[30 + i : 50 + i], params, max_tokens=8) for i in range(6)]

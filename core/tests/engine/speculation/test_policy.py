@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.counters import zeros
-from bitnet_core.engine.speculation.measurements import FIRST_DRAFT, MAX_DRAFT, Acceptance, StepCosts, interpolated
-from bitnet_core.engine.speculation.policy import DraftPolicy
+from bitnet_core.engine.speculation.policy import (
+    FIRST_DRAFT,
+    MAX_DRAFT,
+    Acceptance,
+    DraftPolicy,
+    StepCosts,
+    interpolated,
+)
 
-LOGGER = "bitnet_core.engine.speculation.policy"
+LOGGER = "bitnet_core.engine.speculation.report"
 
 
 class Text(SimpleNamespace):
@@ -51,7 +57,7 @@ class Bench:
         self.sizes: list[int] = []  # draft tokens of each step
 
     def cost(self, rows: int) -> float:
-        return interpolated(self.costs, rows) if self.costs else self.fixed + rows * self.per_row
+        return interpolated(self.costs, [rows])[0] if self.costs else self.fixed + rows * self.per_row
 
     def step(self) -> None:
         limits = {}
@@ -123,7 +129,8 @@ MEASURED = [
 def best_fixed(costs: dict[int, float], right: float) -> float:
     """Return the tokens per second of the best fixed number of draft tokens against none."""
     tokens = [sum(right**depth for depth in range(count + 1)) for count in range(MAX_DRAFT + 1)]
-    return max(some / interpolated(costs, 1 + count) for count, some in enumerate(tokens)) * costs[1]
+    seconds = interpolated(costs, range(1, len(tokens) + 1))
+    return max(some / step for some, step in zip(tokens, seconds, strict=True)) * costs[1]
 
 
 @pytest.mark.parametrize("costs", MEASURED)
@@ -225,5 +232,5 @@ def test_the_first_step_of_a_size_does_not_count() -> None:
 
 def test_other_sizes_lie_between_measured_ones() -> None:
     points = {1: 1.0, 3: 2.0, 8: 7.0}
-    assert [interpolated(points, rows) for rows in (1, 2, 3, 4, 9)] == [1.0, 1.5, 2.0, 3.0, 7.0]
-    assert interpolated({4: 5.0}, 2) == 5.0
+    assert interpolated(points, (1, 2, 3, 4, 9)) == [1.0, 1.5, 2.0, 3.0, 7.0]
+    assert interpolated({4: 5.0}, [2]) == [5.0]

@@ -64,7 +64,10 @@ def parse_requests(text: str) -> tuple[DeviceRequest, ...]:
     """
     if text.strip().lower() == ALL.name:
         return (ALL,)
-    requests = tuple(map(parse_request, text.split(",")))
+    names = text.split(",")
+    if any(name.strip().lower() == ALL.name for name in names):
+        raise UsageError(f"'{text}' names devices beside 'all', which stands for every device: use one or the other")
+    requests = tuple(map(parse_request, names))
     if len(set(requests)) < len(requests):
         raise UsageError(f"'{text}' names a device twice")
     return requests

@@ -32,9 +32,9 @@ from bitnet_hal.kernels.spec import Binding, KernelSpec, Param
 EMBED_ROWS = KernelSpec(
     name="embed_rows",
     meaning="x[t, :] = table[token[t] - first, :] for rows with first <= token[t] < first + count; the other rows of x "
-    "are not written, so that several launches can cover a table bound in parts.",
+    "are not written, so that several launches can cover a table that is larger than one binding.",
     bindings=(
-        Binding("table", "u8", "r", "count rows of DTYPE", sizes.dense_rows(DENSE_TYPES, "count", "hidden")),
+        Binding("table", "u8", "r", "[count, hidden] of type DTYPE", sizes.dense_rows(DENSE_TYPES, "count", "hidden")),
         Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
         Binding("x", "f32", "rw", "[rows, hidden]", product("rows", "hidden")),
     ),
@@ -59,8 +59,8 @@ RMS_NORM_QUANTIZE = KernelSpec(
 
 MATMUL_TERNARY = KernelSpec(
     name="matmul_ternary",
-    meaning="y[t, y_first + n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], with an exact sum in "
-    "32-bit integers and the products in this order; added to y if ADD is 1.",
+    meaning="y[t, y_first + n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n]. The sum is an exact 32-bit "
+    "integer, converted to f32 and multiplied in this order.",
     bindings=(
         Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
         Binding("wscale", "f32", "r", "[outs]", product("outs")),
@@ -77,10 +77,11 @@ MATMUL_TERNARY = KernelSpec(
 
 MATMUL_TERNARY_BLOCK = KernelSpec(
     name="matmul_ternary_block",
-    meaning="y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale[t]: "
-    "one weight scale for each BLOCK columns. If ABLOCK is not 0, activations also have one scale for each 32 columns: "
-    "sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]). "
-    "The inner sums are exact integers; sum (code - 1) * q may be computed as sum code * q minus qsum.",
+    meaning="y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over group b of (code[n, k] - 1) * q[t, k]) * scale[t]: "
+    "one weight scale for each BLOCK columns; the last group ends at width. If ABLOCK is not 0, each group a of 32 "
+    "columns has an activation scale: y[t, y_first + n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over "
+    "group a of (code[n, k] - 1) * q[t, k]). The inner sums are exact integers; the sum of (code - 1) * q may be "
+    "computed as the sum of code * q minus the sum of q, which is qsum[t, a] if ABLOCK is not 0.",
     bindings=(
         Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
         Binding("wscale", "f32", "r", "[outs, ceil(width / BLOCK)]", sizes.group_scales()),
@@ -97,11 +98,11 @@ MATMUL_TERNARY_BLOCK = KernelSpec(
 
 ROPE_STORE_KV = KernelSpec(
     name="rope_store_kv",
-    meaning="Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[position], pair j being (j, j + D/2), "
-    "or (2j, 2j + 1) if INTERLEAVED is 1: (a, b) -> (a cos - b sin, b cos + a sin). If QKNORM is 1, each of these "
-    "heads h is first normed: h / sqrt(mean(h^2) + eps) * gamma, with q_gamma for queries and k_gamma for keys. Writes "
-    "q, and to the caches at the row's slot k and v (v neither normed nor rotated). Rows with position < 0 or slot < 0 write nothing to the "
-    "caches.",
+    meaning="Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[max(position, 0), j], pair j being "
+    "(j, j + D/2), or (2j, 2j + 1) if INTERLEAVED is 1: (a, b) -> (a cos - b sin, b cos + a sin). If QKNORM is 1, each "
+    "of these heads h is first normed: h / sqrt(mean(h^2) + eps) * gamma, with q_gamma for queries and k_gamma for "
+    "keys. Writes the rotated queries to q, and the rotated keys and the unchanged v to the caches at slot[t]. Rows "
+    "with position < 0 or slot < 0 write nothing to the caches.",
     bindings=(
         Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]", sizes.query_key_value),
         Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
@@ -127,7 +128,8 @@ ROPE_STORE_KV = KernelSpec(
 ATTENTION = KernelSpec(
     name="attention",
     meaning="out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t] of the row's own "
-    "sequence; slot of p = tables[sequence, p / 64] * 64 + p % 64; key/value head = h / (n_heads / n_kv_heads). "
+    "sequence, with k[p] and v[p] from the caches at slot tables[sequence[t], p / 64] * 64 + p % 64 and key/value head "
+    "h / (n_heads / n_kv_heads). softmax_p(s) = exp(s[p]) / sum_p exp(s[p]), without overflow. "
     "out is 0 in rows with position < 0.",
     bindings=(
         Binding("q", "f32", "r", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
@@ -168,8 +170,8 @@ GLU_NORM_QUANTIZE = KernelSpec(
 
 RMS_NORM = KernelSpec(
     name="rms_norm",
-    meaning="y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]: the final norm of the rows whose "
-    "logits are wanted.",
+    meaning="y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]: the final norm of the rows that "
+    "need logits.",
     bindings=(
         Binding("x", "f32", "r", "[*, width]", product("width")),
         Binding("index", "i32", "r", "[rows]", product("rows")),
@@ -182,10 +184,11 @@ RMS_NORM = KernelSpec(
 
 MATMUL_DENSE = KernelSpec(
     name="matmul_dense",
-    meaning="y[l, y_first + n] = sum_k x[l, k] * w[n, k], with sums in f32 and w of type DTYPE: the logits of tied or untied heads.",
+    meaning="y[l, y_first + n] = sum_k x[l, k] * w[n, k], with sums in f32 and w of type DTYPE: the logits of an output head, "
+    "whose matrix may be that of the embedding.",
     bindings=(
         Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
-        Binding("w", "u8", "r", "outs rows of DTYPE", sizes.dense_rows(DENSE_TYPES, "outs", "width")),
+        Binding("w", "u8", "r", "[outs, width] of type DTYPE", sizes.dense_rows(DENSE_TYPES, "outs", "width")),
         Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=(
@@ -212,11 +215,12 @@ CHOICE = (
 
 ARGMAX_ADVANCE = KernelSpec(
     name="argmax_advance",
-    meaning="For each l with r = index[l] and position[r] >= 0: token = the lowest index of the largest logit, among the "
-    "allowed tokens if MASK is 1 (-1 if a logit of these is NaN, or no token is allowed); history[r, 0] += 1, and "
-    "history[r, history[r, 0]] = token if that count is <= ring; step[r] = (token, position + 1, slot of that position, "
-    "sequence). The row becomes unused (position = slot = -1) if the token is -1 or the new position's block is >= "
-    "max_blocks or its table entry is < 0. The next replay therefore needs no data from the host.",
+    meaning="For each l with r = index[l] and position[r] >= 0: token = the index of the largest logit, the lowest of "
+    "equal ones, among the allowed tokens if MASK is 1 (-1 if one of these logits is NaN, or no token is allowed). Then "
+    "history[r, 0] += 1; history[r, history[r, 0]] = token if that count is <= ring; step[r] = (token, position + 1, "
+    "slot of position + 1, sequence). The row becomes unused, with position = slot = -1, if token is -1, if "
+    "(position + 1) / 64 >= max_blocks, or if the entry of tables there is < 0. So the next replay needs no data from "
+    "the host.",
     bindings=(
         LOGITS,
         MASK,
@@ -260,8 +264,8 @@ TOP_K = KernelSpec(
     name="top_k",
     meaning="ids[l, i], values[l, i] = the k largest logits of row l, among the allowed tokens if MASK is 1, in descending "
     "order, equal logits by ascending id; NaN counts as the largest; if fewer than k are allowed, id -1 and value -Inf fill the "
-    "rest. total[l] = (max, log(sum exp(logit - max))) over all allowed logits; NaN if one is NaN. The host then samples "
-    "from k pairs instead of V logits, with their exact probabilities.",
+    "rest. total[l] = (max, log(sum exp(logit - max))) over all allowed logits, both NaN if one of them is NaN. With "
+    "these the host samples from k logits instead of V, with exact probabilities.",
     bindings=(
         LOGITS,
         MASK,

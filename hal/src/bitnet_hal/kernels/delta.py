@@ -50,8 +50,8 @@ def _inputs(params: Params, constants: Constants) -> int:
 HADAMARD_ROTATE = KernelSpec(
     name="hadamard_rotate",
     meaning="y[t] = rotate(signs * x[t]), or signs * rotate(x[t]) if INVERSE is 1. rotate(z)[i] = sum_j "
-    "(-1)^popcount(i & j) / sqrt(block) * z[j] for each `block` columns: the normalized Walsh-Hadamard transform in "
-    "Sylvester's order, its own inverse.",
+    "(-1)^popcount(i & j) / sqrt(block) * z[j] for each group of `block` columns, i and j counted from its first "
+    "column: the normalized Walsh-Hadamard transform in Sylvester's order, which is its own inverse.",
     bindings=(
         Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
         Binding("signs", "f32", "r", "[width]", product("width")),
@@ -66,7 +66,7 @@ HADAMARD_ROTATE = KernelSpec(
 GLU = KernelSpec(
     name="glu",
     meaning="m = act(gate) * up with gate_up = [gate | up] and act as in glu_norm_quantize, in f32 and without a "
-    "norm: the input of hadamard_rotate in rotated models.",
+    "norm. In models with rotated weights, hadamard_rotate reads m.",
     bindings=(
         Binding("gate_up", "f32", "r", "[rows, 2 * width]", product("rows", "width", times=2)),
         Binding("m", "f32", "w", "[rows, width]", product("rows", "width")),
@@ -80,9 +80,9 @@ GLU = KernelSpec(
 CAUSAL_CONV1D = KernelSpec(
     name="causal_conv1d",
     meaning="y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the "
-    "inputs of the row's own sequence: earlier rows of the step, and before these state[sequence], oldest first; "
-    "zeros before position 0. Afterwards state[sequence] holds the last taps - 1 inputs. y is 0 in rows with "
-    "position < 0, which change no state.",
+    "inputs of the row's own sequence: rows before the first one in the step are those of state[sequence], oldest "
+    "first, or zeros before position 0. Afterwards state[sequence] holds the last taps - 1 inputs. Rows with position "
+    "< 0 get y = 0 and change no state.",
     bindings=(
         Binding("x", "f32", "r", "[rows, channels]", product("rows", "channels")),
         STEP,
@@ -98,12 +98,12 @@ CAUSAL_CONV1D = KernelSpec(
 
 GATED_DELTA_RULE = KernelSpec(
     name="gated_delta_rule",
-    meaning="For each row in order and each value head h, with q and k of key head h % n_key_heads of qkv = "
-    "[q | k | v]: q = q / sqrt(|q|^2 + eps) / sqrt(key_dim), k = k / sqrt(|k|^2 + eps); with gates = [a | b] the decay "
-    "is g = exp(rate[h] * softplus(a[h] + dt[h])), softplus(z) = log(1 + exp(z)), and beta = 1 / (1 + "
+    meaning="For each row in order and each value head h, with qkv = [q | k | v] and q and k of key head "
+    "h % n_key_heads: q = q / sqrt(|q|^2 + eps) / sqrt(key_dim), k = k / sqrt(|k|^2 + eps); with gates = [a | b] the "
+    "decay is g = exp(rate[h] * softplus(a[h] + dt[h])), softplus(z) = log(1 + exp(z)), and beta = 1 / (1 + "
     "exp(-b[h])). Then with s = state[sequence, h], zeros at position 0: s = g * s; u = v - k . s, that is u[j] = "
     "v[j] - sum_i k[i] * s[i, j]; s[i, j] = s[i, j] + k[i] * beta * u[j]; out[t, h, j] = sum_i q[i] * s[i, j]. "
-    "out is 0 in rows with position < 0, which change no state.",
+    "Rows with position < 0 get out = 0 and change no state.",
     bindings=(
         Binding("qkv", "f32", "r", "[rows, 2 * n_key_heads * key_dim + n_heads * value_dim]", _mixed),
         Binding("gates", "f32", "r", "[rows, 2 * n_heads]", product("rows", "n_heads", times=2)),

@@ -64,9 +64,10 @@ ROUTE_EXPERTS = KernelSpec(
 
 MATMUL_EXPERTS = KernelSpec(
     name="matmul_experts",
-    meaning="matmul_ternary_block (ADD 0) of each pair t * used + i with the matrix of its expert, the rows "
-    "e * outs + n of w with e = ids[t, i]: y[t * used + i, y_first + n] is the product of row e * outs + n of w and "
-    "row t * inputs + i % inputs of q. A pair whose expert is not in 0..experts - 1 is not written.",
+    meaning="matmul_ternary_block (ADD 0) of each pair of a row t and one of its experts e = ids[t, i]: "
+    "y[t * used + i, y_first + n] is the product of row t * inputs + i % inputs of q and row e * outs + n of w. Rows "
+    "of y whose expert is not in 0..experts - 1 are not written. The grid has a workgroup in y for each expert, or "
+    "for each pair t * used + i if there are fewer pairs than experts.",
     bindings=(
         Binding("w", "u8", "r", "[experts * outs, width / 4]", _matrices),
         Binding("wscale", "f32", "r", "[experts * outs, ceil(width / BLOCK)]", _scales),

@@ -30,8 +30,8 @@ SCALES = {"BLOCK": (0, *WEIGHT_GROUP_SIZES), "ABLOCK": ACT_GROUP_SIZES}
 
 NORM_MATMUL = KernelSpec(
     name="norm_matmul",
-    meaning="rms_norm_quantize of x, then matmul_ternary (BLOCK 0) or matmul_ternary_block of the result. For few rows, if "
-    "repeating the norm in every workgroup costs less than a separate launch.",
+    meaning="rms_norm_quantize of x, then matmul_ternary (BLOCK 0) or matmul_ternary_block of the result. For few rows: every "
+    "workgroup repeats the norm, which then costs less than a separate launch.",
     bindings=(
         Binding("x", "f32", "r", "[rows, columns]", product("rows", "columns")),
         Binding("gamma", "f32", "r", f"[columns] {ANY.format('NORM')}", sizes.where("NORM", product("columns"))),
@@ -56,7 +56,8 @@ NORM_MATMUL = KernelSpec(
 
 NORM_MATMUL_GLU = KernelSpec(
     name="norm_matmul_glu",
-    meaning="norm_matmul with the 2 outs rows of w = [gate | up], then m[t, n] = act(gate) * up as in glu_norm_quantize.",
+    meaning="norm_matmul with the 2 outs rows of w, gate and then up; m[t, n] = act(gate[t, n]) * up[t, n] with act as in "
+    "glu_norm_quantize.",
     bindings=(
         Binding("x", "f32", "r", "[rows, columns]", product("rows", "columns")),
         Binding("gamma", "f32", "r", f"[columns] {ANY.format('NORM')}", sizes.where("NORM", product("columns"))),
@@ -79,8 +80,9 @@ NORM_MATMUL_GLU = KernelSpec(
 
 MATMUL_TERNARY_GLU = KernelSpec(
     name="matmul_ternary_glu",
-    meaning="matmul_ternary (BLOCK 0) or matmul_ternary_block with the 2 outs rows of w = [gate | up], then m[t, n] = act(gate) * "
-    "up as in glu_norm_quantize. For steps with separate norm launches: it halves the traffic of gate and up.",
+    meaning="matmul_ternary (BLOCK 0) or matmul_ternary_block with the 2 outs rows of w, gate and then up; m[t, n] = "
+    "act(gate[t, n]) * up[t, n] with act as in glu_norm_quantize. For steps whose norm is a launch of its own: one value "
+    "is written and read instead of two.",
     bindings=(
         Binding("w", "u8", "r", "[2 outs, width / 4]", sizes.ternary_rows(2)),
         Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.group_scales(2)),
@@ -99,7 +101,7 @@ MATMUL_TERNARY_GLU = KernelSpec(
 ROPE_ATTENTION = KernelSpec(
     name="rope_attention",
     meaning="rope_store_kv, then attention of the rotated queries, for rows that all belong to different sequences, so that "
-    "no row reads the keys and values of another. Rows with position < 0 or slot < 0 write nothing to the caches; out is 0.",
+    "no row reads the keys and values of another. Rows with position < 0 or slot < 0 write nothing to the caches; their out is 0.",
     bindings=(
         Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]", sizes.query_key_value),
         Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
@@ -133,15 +135,19 @@ def _matrix(name: str, rows: Size, columns: str, shape: str) -> tuple[Binding, B
         width, block = ceil_div(_columns(params, columns), 128) * 128, constants["BLOCK"]
         return rows(params, constants) * (ceil_div(width, block) if block else 1)
 
-    blocks = f"[{shape}] or with ceil(padded columns / BLOCK) columns"
+    width = f"pad({_columns_text(columns)})"
     return (
-        Binding(f"w_{name}", "u8", "r", f"[{shape}, padded columns / 4]", codes),
-        Binding(f"s_{name}", "f32", "r", blocks, scales),
+        Binding(f"w_{name}", "u8", "r", f"[{shape}, {width} / 4]", codes),
+        Binding(f"s_{name}", "f32", "r", f"[{shape}] or [{shape}, ceil({width} / BLOCK)]", scales),
     )
 
 
 def _columns(params: Params, name: str) -> int:
     return int(params["n_heads"]) * int(params["head_dim"]) if name == "queries" else int(params[name])
+
+
+def _columns_text(name: str) -> str:
+    return "n_heads * head_dim" if name == "queries" else name
 
 
 def _qkv(params: Params, constants: Constants) -> int:
@@ -152,7 +158,7 @@ def _gamma(name: str, columns: str, constant: str = "") -> Binding:
     def size(params: Params, constants: Constants) -> int:
         return _columns(params, columns)
 
-    shape = f"[{columns}]" + (f" {ANY.format(constant)}" if constant else "")
+    shape = f"[{_columns_text(columns)}]" + (f" {ANY.format(constant)}" if constant else "")
     return Binding(f"gamma_{name}", "f32", "r", shape, sizes.where(constant, size) if constant else size)
 
 
@@ -163,9 +169,10 @@ def _f32(name: str, access: Access, shape: str, size: Size) -> Binding:
 DECODER_LAYER = KernelSpec(
     name="decoder_layer",
     meaning="One decoder layer for one row: norm_matmul of x with gamma_qkv and w_qkv into qkv; rope_attention of qkv into heads; "
-    "norm_matmul of heads with gamma_o (NORM) and w_o, added to x; norm_matmul_glu of x with gamma_up and w_up = [gate | up] "
-    "into m; norm_matmul of m with gamma_down (NORM) and w_down, added to x. Its MEMBERS workgroups synchronize with each "
-    "other, so all of them must run concurrently. qkv, heads and m are scratch, undefined after the launch.",
+    "norm_matmul of heads with gamma_o and w_o, added to x; norm_matmul_glu of x with gamma_up and w_up into m; "
+    "norm_matmul of m with gamma_down and w_down, added to x. The norms of x are always computed, those of heads and m "
+    "if NORM is 1. pad(columns) rounds up to a multiple of 128. The MEMBERS workgroups synchronize with each other, so "
+    "all of them must run concurrently. qkv, heads and m are scratch, undefined after the launch.",
     bindings=(
         _f32("x", "rw", "[hidden]", product("hidden")),
         _f32("qkv", "rw", "[(n_heads + 2 n_kv_heads) * head_dim]", _qkv),

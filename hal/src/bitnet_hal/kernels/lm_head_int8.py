@@ -40,9 +40,10 @@ _SHAPE = (u32("outs", "rows V of the head"), u32("width", "columns K of the head
 
 PACK_HEAD = KernelSpec(
     name="pack_head",
-    meaning="The int8 copy of w f16[outs, width]: scale[n] = max|w[n]| / 127, codes[n, k] = round(w[n, k] / scale[n]) (all 0 "
-    "if the row is), error[n] >= |w[n] - scale[n] codes[n]| + r |w[n]|, r = 3 (width + 64) 2^-24, which bounds the rounding "
-    "of both f32 sums, and <= 1.1 times that. A row with a NaN or Inf gets scale = NaN and codes 0.",
+    meaning="The int8 copy of w f16[outs, width]: scale[n] = max|w[n]| / 127, codes[n, k] = round(w[n, k] / scale[n]), or 0 "
+    "in a row of zeros. error[n] is an upper bound of e = |w[n] - scale[n] codes[n]| + r |w[n]| and at most 1.1 e, with "
+    "r = 3 (width + 64) 2^-24 for the rounding of the f32 sums of approx_logits and matmul_dense. A row that holds a NaN "
+    "or Inf gets scale = NaN and codes 0.",
     bindings=(
         Binding("w", "u8", "r", "[outs, width] f16", _f16_rows),
         Binding("codes", "i8", "w", "[outs, width]", product("outs", "width")),
@@ -57,8 +58,8 @@ PACK_HEAD = KernelSpec(
 
 APPROX_LOGITS = KernelSpec(
     name="approx_logits",
-    meaning="logits[l, n] = scale[n] * sum_k codes[n, k] * x[l, k], f32 sums; bound[l, g] = the largest logits[l, n] - "
-    f"error[n] |x[l]| of the {HEAD_GROUP} rows n of group g, NaN if one of these is not finite.",
+    meaning="logits[l, n] = scale[n] * sum_k codes[n, k] * x[l, k], with sums in f32; bound[l, g] = the largest "
+    f"logits[l, n] - error[n] |x[l]| of the {HEAD_GROUP} rows n of group g, or NaN if one of these is not finite.",
     bindings=(
         Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
         *_COPY,
@@ -74,8 +75,9 @@ APPROX_LOGITS = KernelSpec(
 REFINE_LOGITS = KernelSpec(
     name="refine_logits",
     meaning="Replaces each approximate logits[l, n] that may be among the k largest with the exact sum_k x[l, k] * w[n, k] of "
-    "matmul_dense: those with logits[l, n] + error[n] |x[l]| not below the k-th largest of bound[l]; all of them if that is "
-    "NaN or there are fewer than k bounds. The others keep their approximate logits, below the k-th largest exact logit.",
+    "matmul_dense: those with logits[l, n] + error[n] |x[l]| not below the k-th largest of bound[l], or all of them if one of "
+    "bound[l] is NaN or there are fewer than k bounds. The others keep their approximate logits, which are below the k-th "
+    "largest exact logit.",
     bindings=(
         Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
         Binding("w", "u8", "r", "[outs, width] f16", _f16_rows),

@@ -10,8 +10,8 @@ from bitnet_hal.kernels.params import u32
 WINDOW_ATTENTION = replace(
     ATTENTION,
     name="window_attention",
-    meaning="attention over the last `window` positions alone, p = max(0, position[t] - window + 1)..position[t]. "
-    "Earlier positions of the caches are not read.",
+    meaning="attention over the last `window` positions alone: p = max(0, position[t] - window + 1)..position[t]. "
+    "Cache rows of earlier positions are not read.",
     params=(*ATTENTION.params, u32("window", "positions that a row sees, its own included")),
     base=False,
 )

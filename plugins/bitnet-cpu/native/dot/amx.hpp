@@ -1,5 +1,5 @@
-// Products of a panel with AMX tiles: C[16 tokens][16 rows] += A[16 tokens][64 columns] B[64 columns][16 rows], s8 x u8 into
-// i32. Activations are A as they lie in memory, a panel of unpacked codes is B. A few tokens: as with AVX512-VNNI.
+// Products of a panel with AMX tiles: C[16 tokens][16 rows] += A[16 tokens][64 columns] B[64 columns][16 rows], s8 x u8
+// into i32. A: activations as stored; B: a panel of unpacked codes. A few tokens use the functions of AVX512-VNNI.
 #pragma once
 #include <immintrin.h>
 
@@ -18,7 +18,7 @@ struct alignas(64) TileShapes {
   uint8_t rows[16] = {};
 };
 
-// `first` (1 to 16) and `second` (0 to 16) tokens.
+// Configures the tiles for `first` (1 to 16) and `second` (0 to 16) tokens.
 static inline void shape_tiles(uint32_t first, uint32_t second) {
   TileShapes shapes;
   const uint32_t rows[8] = {first, first, second, second, first, second, 16, 16};
@@ -26,11 +26,11 @@ static inline void shape_tiles(uint32_t first, uint32_t second) {
     shapes.rows[i] = uint8_t(rows[i]);
     if (rows[i] == 0) shapes.row_bytes[i] = 0;
   }
-  asm volatile("" ::: "memory");  // the intrinsic does not tell GCC that it reads all of it
+  asm volatile("" ::: "memory");  // the intrinsic does not tell GCC that it reads all of the memory
   _tile_loadconfig(&shapes);
 }
 
-// acc[t * PANEL_ROWS + r] of the tokens that the tiles are shaped for.
+// acc[t * PANEL_ROWS + r] for the tokens that the tiles are configured for.
 template <bool SECOND>
 static inline void tile_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
   static_assert(PANEL_ROWS == 32, "two tiles of rows");
@@ -62,7 +62,7 @@ static inline void tile_tokens(const uint8_t* panel, const int8_t* q, uint32_t w
   }
 }
 
-// put(t, sums of PANEL_ROWS rows) for `count` tokens.
+// Calls put(t, sums of PANEL_ROWS rows) for `count` tokens.
 template <class Put>
 static inline void tile_pass(const uint8_t* panel, const int8_t* q, uint32_t width, uint32_t count, Put put) {
   alignas(64) int32_t acc[TILE_TOKENS * PANEL_ROWS];

@@ -24,9 +24,9 @@ static inline int32_t sum_i32(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
-// * (sum over the part of code * q). HALF: which 64 columns of a block. Planes are masked, hardly shifted: their products are
-// too large by powers of two, which the scales take back.
+// Computes 64 columns of a row, and the f32 lanes of their products with one token: sum over the two parts of 32
+// columns of s[part] * (sum over the part of code * q). HALF: the first or second 64 columns of a block. Planes are
+// masked and only partly shifted: their products are too large by powers of two, which the scales divide out.
 constexpr float PLANE_SCALE[4] = {0x1p-4f, 0x1p-4f, 0x1p-2f, 1};
 using Codes = __m256i;
 struct PartScales {
@@ -35,7 +35,7 @@ struct PartScales {
 static inline Codes load_codes(const uint8_t* block) { return load_bytes(block); }
 static inline PartScales part_scales(const float* s) { return {_mm256_set1_ps(s[0]), _mm256_set1_ps(s[1])}; }
 
-// Pairs are at most 2 * 48 * 128 = 12288, even for the illegal code 3.
+// Pairs are at most 2 * 48 * 128 = 12288, even for the invalid code 3.
 static inline __m256 part_dot(__m256i codes, const int8_t* x) {
   const __m256i pairs = _mm256_maddubs_epi16(codes, load_bytes(x));
   return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -49,11 +49,11 @@ static inline Vec pair_dot(Codes codes, const int8_t* x, PartScales s) {
   return {_mm256_fmadd_ps(second, s.second, _mm256_mul_ps(first, s.first))};
 }
 
-// The four planes of a block, as 16-bit sums. `high` holds 4 times its planes' products, which saves two shifts a block; in 5 blocks it
-// grows to at most 5 * 2 * 2 * 12 * 128 = 30720 even for the illegal code 3.
+// The four planes of a block as 16-bit sums. `high` holds 4 times its planes' products, which saves two shifts per
+// block; in 5 blocks it grows to at most 5 * 2 * 2 * 12 * 128 = 30720, even for the invalid code 3.
 constexpr uint32_t EXACT_BLOCKS = 5;
 
-// Adds COUNT blocks of one row times T tokens, q[t] at q + t * width, to total[t], four times too large.
+// Adds COUNT blocks of one row times T tokens, q[t] at q + t * width, to total[t], multiplied by four.
 template <uint32_t T, uint32_t COUNT>
 static inline void add_blocks(const uint8_t* w, const int8_t* q, size_t width, __m256i* total) {
   static_assert(COUNT <= EXACT_BLOCKS, "16-bit sums");
@@ -79,7 +79,8 @@ static inline void add_blocks(const uint8_t* w, const int8_t* q, size_t width, _
   }
 }
 
-// acc[r * T + t] for R rows: a few blocks of one, then of the next, so that each row's memory is asked for while others are multiplied.
+// acc[r * T + t] for R rows: a few blocks of each row in turns, so that loads of one row overlap with products of
+// others.
 template <uint32_t T, uint32_t R>
 static inline void side_by_side(const uint8_t* const* rows, const int8_t* q, uint32_t blocks, int32_t* acc) {
   const size_t width = size_t(blocks) * 128;
@@ -97,15 +98,15 @@ static inline void side_by_side(const uint8_t* const* rows, const int8_t* q, uin
     for (uint32_t t = 0; t < T; ++t) acc[r * T + t] = sum_i32(_mm256_srai_epi32(total[r][t], 2));
 }
 
-// acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks. More than two tokens'
-// sums of all rows do not fit the registers.
+// acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 *
+// blocks. The sums of all rows for more than two tokens do not fit the registers.
 template <uint32_t T>
 static inline void ternary_rows(const uint8_t* const* rows, const int8_t* q, uint32_t blocks, int32_t* acc) {
   if constexpr (T <= 2) return side_by_side<T, DOT_ROWS>(rows, q, blocks, acc);
   for (uint32_t r = 0; r < DOT_ROWS; ++r) side_by_side<T, 1>(rows + r, q, blocks, acc + r * T);
 }
 
-// Sums of one token against 16 rows: i16 pairs of two columns each.
+// Adds the products of one token with 16 rows: i16 pairs of two columns each.
 struct PanelSums {
   __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
 
@@ -127,8 +128,8 @@ struct PanelSums {
   }
 };
 
-// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4], q[t] at q + t * stride. 16-bit sums are exact for the 128
-// columns between two flushes: 32 * 2 * 3 * 128 = 24576.
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4], q[t] at q + t * stride. 16-bit
+// sums are exact for the 128 columns between two flushes: 32 * 2 * 3 * 128 = 24576.
 template <uint32_t T>
 static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   static_assert(T == 1 || T == PANEL_TOKENS, "one token or four");
@@ -159,7 +160,7 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t st
   }
 }
 
-// The sums of T tokens over 32 columns of a panel.
+// Computes the sums of T tokens over 32 columns of a panel.
 template <uint32_t T>
 static inline void panel_part(const uint8_t* panel, const int8_t* q, size_t stride, __m256 (*out)[2]) {
   PanelSums s[T];
@@ -175,8 +176,9 @@ static inline void panel_part(const uint8_t* panel, const int8_t* q, size_t stri
   }
 }
 
-// sums[t * PANEL_ROWS + r] += wscale[r] * (scale[t][0] * codes . q over the 32 columns from k on + scale[t][1] * over the next 32 +
-// scale[t][2]), the last being what the -1 of the codes makes: block_panel's inner loop, in registers.
+// sums[t * PANEL_ROWS + r] += wscale[r] * (scale[t][0] * codes . q over the 32 columns from k on + scale[t][1] * the
+// same over the next 32 + scale[t][2]); scale[t][2] is the contribution of the -1 of the codes. The inner loop of
+// block_panel, in registers.
 #define BITNET_PANEL_PAIR
 constexpr uint32_t BLOCK_TOKENS = PANEL_TOKENS;
 template <uint32_t T>

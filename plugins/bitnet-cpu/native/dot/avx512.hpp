@@ -1,5 +1,5 @@
 // Integer products of ternary codes and int8 activations with AVX512-VNNI. A register holds one block of two rows, so
-// that both halves meet the same activations and a row needs no even number of blocks.
+// that both halves multiply the same activations and a row may have an odd number of blocks.
 #pragma once
 #include <immintrin.h>
 
@@ -29,8 +29,8 @@ static inline int32_t sum_i32(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-// One block of 128 columns of 16 rows from `first` on, transposed in three rounds of 8 shuffles: out[j] has the byte 4 * j..
-// of each row, columns 4 * j.. of the first plane and of the others.
+// Transposes one block of 128 columns of 16 rows from `first` on, in three rounds of 8 shuffles: out[j] has byte 4 *
+// j.. of each row, columns 4 * j.. of the first plane and of the others.
 static inline void transpose_block(const uint8_t* const* rows, uint32_t first, __m512i* out) {
   const __m512i low_lanes = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
   const __m512i high_lanes = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
@@ -48,7 +48,7 @@ static inline void transpose_block(const uint8_t* const* rows, uint32_t first, _
   for (uint32_t j = 0; j < 8; ++j) out[j] = _mm512_permutex2var_epi64(a[j % 4], j < 4 ? low_lanes : high_lanes, a[4 + j % 4]);
 }
 
-// One block of 128 columns: out[column / 4][PANEL_ROWS][4] from 32-byte blocks of packed codes.
+// Unpacks one block of 128 columns: out[column / 4][PANEL_ROWS][4] from 32-byte blocks of packed codes.
 static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) {
   static_assert(PANEL_ROWS % 16 == 0, "sixteen rows at once");
   const __m512i low2 = _mm512_set1_epi8(0x03);
@@ -65,7 +65,7 @@ static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) {
   }
 }
 
-// One token: planes are masked but not shifted (a plane's sums are 1, 4, 16 or 64 times too large, exactly), one
+// One token: planes are masked but not shifted (a plane's sums are exactly 1, 4, 16 or 64 times too large), with one
 // accumulator each.
 static inline void ternary_rows_one(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
   const __m512i m0 = _mm512_set1_epi8(char(0xc0)), m1 = _mm512_set1_epi8(0x30);
@@ -96,9 +96,9 @@ static inline void ternary_rows_one(const uint8_t* const* w, const int8_t* q, ui
   }
 }
 
-// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
-// * (sum over the part of code * q). HALF: which 64 columns of a block. Both halves of a register hold the block, each
-// masks a plane of its own but does not shift it: the scales take back the powers of two.
+// Computes 64 columns of a row, and the f32 lanes of their products with one token: sum over the two parts of 32
+// columns of s[part] * (sum over the part of code * q). HALF: the first or second 64 columns of a block. Both halves of
+// a register hold the block; each masks its own plane without a shift: the scales divide out the powers of two.
 constexpr float PLANE_SCALE[4] = {0x1p-6f, 0x1p-4f, 0x1p-2f, 1};
 using Codes = __m512i;
 using PartScales = __m512;
@@ -174,8 +174,8 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t st
   }
 }
 
-// A panel of matrices with scales of columns stays packed, so that it fits the first cache: out[column / 4][PANEL_ROWS] bytes
-// of four planes. A plane of a block is a part of 32 columns, whose scale takes back the plane's power of two.
+// A panel of matrices with block scales stays packed, so that it fits the L1 cache: out[column / 4][PANEL_ROWS] bytes
+// of four planes. A plane of a block is a part of 32 columns; its scale divides out the plane's power of two.
 #define BITNET_PACKED_PANEL
 static inline void pack_block(const uint8_t* const* rows, uint8_t* out) {
   for (uint32_t first = 0; first < PANEL_ROWS; first += 16) {
@@ -185,7 +185,7 @@ static inline void pack_block(const uint8_t* const* rows, uint8_t* out) {
   }
 }
 
-// The sums of T tokens over the 32 columns from k on, times the power of two of their plane.
+// Computes the sums of T tokens over the 32 columns from k on, times the power of two of their plane.
 template <uint32_t T>
 static inline void panel_part(const uint8_t* panel, uint32_t k, const int8_t* q, size_t stride, __m512 (*out)[2]) {
   const __m512i plane = _mm512_set1_epi8(char(0xc0 >> k / 16 % 8));
@@ -208,10 +208,11 @@ static inline void panel_part(const uint8_t* panel, uint32_t k, const int8_t* q,
     for (uint32_t i = 0; i < 2; ++i) out[t][i] = _mm512_cvtepi32_ps(sums[t][i]);
 }
 
-// sums[t * PANEL_ROWS + r] += wscale[r] * (scale[t][0] * codes . q over the 32 columns from k on + scale[t][1] * over the next 32 +
-// scale[t][2]), the last being what the -1 of the codes makes: block_panel's inner loop, in registers.
+// sums[t * PANEL_ROWS + r] += wscale[r] * (scale[t][0] * codes . q over the 32 columns from k on + scale[t][1] * the
+// same over the next 32 + scale[t][2]); scale[t][2] is the contribution of the -1 of the codes. The inner loop of
+// block_panel, in registers.
 #define BITNET_PANEL_PAIR
-constexpr uint32_t BLOCK_TOKENS = 6;  // whose sums of both parts fit the registers
+constexpr uint32_t BLOCK_TOKENS = 6;  // their sums of both parts fit the registers
 template <uint32_t T>
 static inline void panel_pair(const uint8_t* panel, uint32_t k, const int8_t* q, size_t stride, const float (*scale)[3],
                               const float* wscale, float* sums) {

@@ -1,5 +1,5 @@
-// Integer products of ternary codes and int8 activations with NEON; with the dot product and
-// int8 matrix extensions where the path has them.
+// Integer products of ternary codes and int8 activations with NEON; with the dot product and int8 matrix extensions if
+// the path has them.
 #pragma once
 #include <arm_neon.h>
 
@@ -45,9 +45,9 @@ struct Sums {
 #endif
 };
 
-// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
-// * (sum over the part of code * q). HALF: which 64 columns of a block. Only the first plane, whose bytes would be negative,
-// is shifted: the scales take back the others' powers of two.
+// Computes 64 columns of a row, and the f32 lanes of their products with one token: sum over the two parts of 32
+// columns of s[part] * (sum over the part of code * q). HALF: the first or second 64 columns of a block. Only the first
+// plane, whose bytes would be negative, is shifted: the scales divide out the others' powers of two.
 constexpr float PLANE_SCALE[4] = {1, 0x1p-4f, 0x1p-2f, 1};
 using Codes = uint8x16x2_t;
 using PartScales = const float*;
@@ -102,8 +102,8 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
 }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 8][PANEL_ROWS][8], q[t] at q + t * stride; a register of sums holds two rows of
-// two tokens. The last of an odd number stands for both.
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 8][PANEL_ROWS][8], q[t] at q + t * stride. A
+// register of sums holds two rows of two tokens; the last of an odd number of tokens takes both places.
 template <uint32_t T>
 static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   constexpr uint32_t PAIRS = (T + 1) / 2;
@@ -145,7 +145,7 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t st
     for (uint32_t i = 0; i < 4; ++i) vst1q_s32(acc + t * PANEL_ROWS + 4 * i, sums[t][i]);
 }
 #else
-// The same without the extension: 16-bit sums of 128 columns (32 * 3 * 128 = 12288), four lanes a row.
+// The same without the extension: 16-bit sums of 128 columns (32 * 3 * 128 = 12288), four lanes per row.
 template <uint32_t T>
 static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   for (uint32_t first = 0; first < width; first += 128, panel += PANEL_ROWS * 128) {

@@ -6,15 +6,15 @@
 
 namespace bitnet::BITNET_PATH {
 
-constexpr uint32_t DOT_ROWS = 1;     // matrix rows that ternary_rows takes at once
+constexpr uint32_t DOT_ROWS = 1;     // matrix rows that ternary_rows processes at once
 constexpr uint32_t PANEL_ROWS = 8;   // matrix rows of a panel
-constexpr uint32_t PANEL_TOKENS = 6;  // tokens that panel_tokens takes at once
+constexpr uint32_t PANEL_TOKENS = 6;  // tokens that panel_tokens processes at once
 
 static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) { unpack_rows<PANEL_ROWS, 4>(rows, out); }
 
-// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
-// * (sum over the part of code * q). HALF: which 64 columns of a block.
-constexpr float PLANE_SCALE[4] = {1, 1, 1, 1};  // what part_scales' operands have been multiplied by
+// Computes 64 columns of a row, and the f32 lanes of their products with one token: sum over the two parts of 32
+// columns of s[part] * (sum over the part of code * q). HALF: the first or second 64 columns of a block.
+constexpr float PLANE_SCALE[4] = {1, 1, 1, 1};  // factors that part_scales must divide out
 using Codes = const uint8_t*;
 using PartScales = const float*;
 static inline Codes load_codes(const uint8_t* block) { return block; }

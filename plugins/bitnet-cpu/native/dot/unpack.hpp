@@ -1,10 +1,10 @@
-// Packed codes of a panel's rows to bytes, in plain C++.
+// Unpacking of a panel's codes to bytes, in plain C++.
 #pragma once
 #include <cstdint>
 
 namespace bitnet::BITNET_PATH {
 
-// One block of 128 columns: out[column / STEP][ROWS][STEP] from ROWS packed blocks of 32 bytes.
+// Unpacks one block of 128 columns: out[column / STEP][ROWS][STEP] from ROWS packed blocks of 32 bytes.
 template <uint32_t ROWS, uint32_t STEP>
 static inline void unpack_rows(const uint8_t* const* rows, uint8_t* out) {
   for (uint32_t j = 0; j < 32; j += STEP, out += ROWS * STEP) {

@@ -25,9 +25,9 @@ static inline int32_t sum_i32(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
-// * (sum over the part of code * q). HALF: which 64 columns of a block. Planes are masked but not shifted: their products are
-// too large by powers of two, which the scales take back.
+// Computes 64 columns of a row, and the f32 lanes of their products with one token: sum over the two parts of 32
+// columns of s[part] * (sum over the part of code * q). HALF: the first or second 64 columns of a block. Planes are
+// masked but not shifted: their products are too large by powers of two, which the scales divide out.
 constexpr float PLANE_SCALE[4] = {0x1p-6f, 0x1p-4f, 0x1p-2f, 1};
 using Codes = __m256i;
 struct PartScales {

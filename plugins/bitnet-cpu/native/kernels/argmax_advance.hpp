@@ -1,5 +1,6 @@
-// The greedy token of each row (lowest index of the largest logit, of the allowed ones where MASK is 1; -1 if one of these
-// is NaN or none is allowed) into history and step; the row moves on by one position, or becomes unused. A row whose index, sequence or slot lies outside its buffer is left alone.
+// Greedy sampling: the lowest index of the largest logit of each row, among the allowed ones if MASK is 1, or -1 if an
+// allowed logit is NaN or no token is allowed, is written to history and step. The row advances by one position, or
+// becomes unused. A row whose index, sequence or slot lies outside its buffer is unchanged.
 #pragma once
 #include <cmath>
 

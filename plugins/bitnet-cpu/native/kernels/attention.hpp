@@ -1,9 +1,9 @@
-// out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t] of the row's own sequence.
-// With a window only the last `window` of them count.
-// One workgroup = the query heads of one key/value head for a few rows. Blocks of 64 positions pass once, with a running
-// maximum and sum (online softmax). Neighbouring rows of one sequence share the decoded block; a single row reads it in
-// place. Both sum in the same order, so that a row has the same bits among others as alone. Positions that a row does not
-// see are never read for it. A row whose sequence or block lies outside the tables or the cache gives NaN.
+// out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t] of the row's own sequence,
+// or over the last `window` of them.
+// A workgroup computes the query heads of one key/value head for a few rows. Blocks of 64 positions are read once, with
+// a running maximum and sum (online softmax). Neighbouring rows of one sequence share the decoded block; a single row
+// reads it in place. Both sum in the same order, so that a row has the same bits in every batch. Positions outside a
+// row's range are never read for it. A row whose sequence or block lies outside the tables or the cache gives NaN.
 #pragma once
 #include "kernels/cache.hpp"
 #include "kernels/gemm_f32.hpp"
@@ -19,7 +19,7 @@ struct Softmax {
   float most, sum;
 };
 
-// scores[skip..seen) become e^(score - maximum), the rest of the block 0; returns the factor for what was summed before.
+// scores[skip..seen) become e^(score - maximum), the rest of the block 0. Returns the factor for the earlier sums.
 static inline float softmax_block(float* scores, uint32_t skip, uint32_t seen, Softmax& state) {
   for (uint32_t p = 0; p < skip; ++p) scores[p] = -INFINITY;
   for (uint32_t p = seen; p < KV_BLOCK; ++p) scores[p] = -INFINITY;
@@ -61,10 +61,10 @@ struct Attention {
   float* out(uint32_t t, uint32_t head) const {
     return view<float>(launch, 5) + (size_t(t) * p.n_heads + head) * p.head_dim;
   }
-  // The first position that row t sees, and the one after the last.
+  // The first position in row t's range, and the one after the last.
   uint32_t begin(uint32_t t) const { return end(t) - smaller(end(t), window); }
   uint32_t end(uint32_t t) const { return uint32_t(step(t).position) + 1; }
-  // Cache block of `column` of a sequence; false if there is none.
+  // Returns the cache block of `column` of a sequence; false if there is none.
   bool block(int32_t sequence, uint32_t column, size_t& at) const {
     const int32_t entry = view<int32_t>(launch, 4)[size_t(sequence) * p.max_blocks + column];
     at = size_t(entry);
@@ -134,7 +134,7 @@ static inline void mix_rows(const Attention& a, const float* weights, const floa
     }
 }
 
-// One row, heads h0..h0 + H of one key/value head, straight from the cache.
+// Computes one row, heads h0..h0 + H of one key/value head, directly from the cache.
 template <KvCacheType KV, uint32_t H>
 static inline void one_row(const Attention& a, uint32_t t, uint32_t h0, uint32_t kv_head, float* scratch) {
   float *scores = scratch, *acc = scratch + HEADS_AT_ONCE * KV_BLOCK;
@@ -165,7 +165,7 @@ static inline void one_row(const Attention& a, uint32_t t, uint32_t h0, uint32_t
   }
 }
 
-// As many whole groups of H heads as there are; returns the first head left.
+// Computes as many whole groups of H heads as there are. Returns the first remaining head.
 template <KvCacheType KV, uint32_t H>
 static inline uint32_t one_row_heads(const Attention& a, uint32_t t, uint32_t h0, uint32_t h1, uint32_t kv_head,
                                      float* scratch) {
@@ -173,7 +173,8 @@ static inline uint32_t one_row_heads(const Attention& a, uint32_t t, uint32_t h0
   return h0;
 }
 
-// f32[64, padded] of the first `count` rows of a block, without the scales of int8 rows; the rest, and the padding, 0.
+// Decodes the first `count` rows of a block to f32[64, padded], without the scales of int8 rows; the rest and the
+// padding are 0.
 template <KvCacheType KV>
 static inline void decode_block(const Attention& a, const uint8_t* rows, uint32_t count, float* out) {
   const uint32_t dim = a.p.head_dim;
@@ -189,7 +190,8 @@ static inline void decode_block(const Attention& a, const uint8_t* rows, uint32_
   }
 }
 
-// Scores of as many whole groups of H queries as there are against `count` decoded keys; returns the first query left.
+// Computes scores of as many whole groups of H queries as there are with `count` decoded keys. Returns the first
+// remaining query.
 template <uint32_t H>
 static inline uint32_t score_queries(const Attention& a, const float* q, uint32_t m, uint32_t queries, const float* keys,
                                      uint32_t count, const float* scales, float* scores) {
@@ -200,7 +202,7 @@ static inline uint32_t score_queries(const Attention& a, const float* q, uint32_
   return m;
 }
 
-// Rows t0..t1 of one sequence, heads h0..h1 of one key/value head; query m = (t - t0) * heads + h - h0.
+// Computes rows t0..t1 of one sequence, heads h0..h1 of one key/value head; query m = (t - t0) * heads + h - h0.
 template <KvCacheType KV>
 static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1, uint32_t kv_head,
                                float* scratch) {
@@ -302,7 +304,7 @@ static void attention(const Launch& launch, uint32_t begin, uint32_t end, uint8_
   const Constants& c = launch.constants;
   for (uint32_t g = begin; g < end; ++g) {
     const uint32_t h0 = g % launch.grid[0] * c.tile_n, h1 = h0 + smaller(c.tile_n, a.p.n_heads - h0);
-    const uint32_t y = launch.grid[1] - 1 - g / launch.grid[0];  // the end of a prompt, which sees most, first
+    const uint32_t y = launch.grid[1] - 1 - g / launch.grid[0];  // the end of a prompt first, since it has the most positions
     const uint32_t t0 = y * c.tile_t, t1 = t0 + smaller(c.tile_t, a.p.rows - t0);
     if (c.kv == KV_F32) attend<KV_F32>(a, t0, t1, h0, h1, floats);
     if (c.kv == KV_F16) attend<KV_F16>(a, t0, t1, h0, h1, floats);

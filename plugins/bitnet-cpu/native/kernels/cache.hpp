@@ -1,4 +1,4 @@
-// Rows of the paged key/value cache: where they are, how they are stored and read.
+// Rows of the paged KV cache: addresses, storing and reading.
 #pragma once
 #include <cmath>
 
@@ -9,7 +9,7 @@ namespace bitnet::BITNET_PATH {
 struct Cache {
   uint8_t* data;
   uint32_t kv, heads, row_bytes;
-  size_t blocks;  // whole blocks that the view holds
+  size_t blocks;  // whole blocks of the view
 
   // P: RopeParams or AttentionParams.
   template <class P>
@@ -17,14 +17,14 @@ struct Cache {
       : data(bytes.data), kv(kv_type), heads(p.n_kv_heads), row_bytes(p.row_bytes),
         blocks(bytes.size / (size_t(heads) * KV_BLOCK * row_bytes)) {}
 
-  // The 64 rows of one head in one block, row_bytes apart.
+  // Returns the 64 rows of one head in one block, row_bytes apart.
   uint8_t* rows(size_t block, uint32_t head) const { return data + (block * heads + head) * KV_BLOCK * row_bytes; }
 
   uint8_t* at_slot(uint32_t slot, uint32_t head) const {
     return rows(slot / KV_BLOCK, head) + size_t(slot % KV_BLOCK) * row_bytes;
   }
 
-  // Scale of an int8 row; the other types have none.
+  // Returns the scale of an int8 row; the other types have none.
   float scale(const uint8_t* row) const { return kv == KV_INT8 ? load_f32(row) : 1.0f; }
 };
 
@@ -39,7 +39,7 @@ static inline void encode_i8(const float* x, uint32_t n, uint8_t* row) {
   auto* q = reinterpret_cast<int8_t*>(row + 4);
   for (uint32_t i = 0; i < n; ++i) {
     const float v = (x[i] * inverse + 0x1.8p23f) - 0x1.8p23f;  // half to even
-    q[i] = v >= -127.0f && v <= 127.0f ? int8_t(v) : int8_t(0);  // NaN and Inf live on in the scale
+    q[i] = v >= -127.0f && v <= 127.0f ? int8_t(v) : int8_t(0);  // the scale keeps NaN and Inf
   }
 }
 
@@ -57,7 +57,7 @@ static inline void encode_row(uint32_t kv, const float* x, uint32_t n, uint8_t* 
   }
 }
 
-// LANES elements from column i, without the scale of int8 rows.
+// Returns LANES elements from column i, without the scale of int8 rows.
 template <KvCacheType KV>
 static inline Vec load_kv(const uint8_t* row, uint32_t i) {
   if constexpr (KV == KV_F32) return load(reinterpret_cast<const float*>(row) + i);

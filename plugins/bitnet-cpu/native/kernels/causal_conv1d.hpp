@@ -1,12 +1,12 @@
 // y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]): a depthwise convolution over the inputs of the row's own
-// sequence, of which state[sequence] f32[taps - 1, channels] holds those before the row, oldest first; it is moved on row
-// by row, and begins as zeros at position 0. Rows without a position, or of a sequence without a state, give zeros.
+// sequence. state[sequence] f32[taps - 1, channels] holds the inputs before the row, oldest first; each row updates it,
+// and it is zero at position 0. Rows without a position, or of a sequence without a state, give zeros.
 #pragma once
 #include "kernels/gates.hpp"
 
 namespace bitnet::BITNET_PATH {
 
-// One row of `count` channels; weight is f32[taps, count], a row of the state `channels` long.
+// Computes one row of `count` channels; weight is f32[taps, count], a row of the state has `channels` elements.
 static inline void convolve(const float* x, const float* weight, uint32_t taps, uint32_t count, uint32_t channels, float* state,
                             float* sums) {
   for (uint32_t c = 0; c < count; ++c) sums[c] = weight[c] * state[c];

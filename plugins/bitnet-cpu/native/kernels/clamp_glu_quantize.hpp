@@ -5,7 +5,7 @@
 
 namespace bitnet::BITNET_PATH {
 
-// The value comes second, so that NaN stays.
+// The value is the second operand, so that NaN stays NaN.
 static inline Vec clamped_glu(Vec gate, Vec up, Vec limit) {
   return silu(min(limit, gate)) * max(splat(0) - limit, min(limit, up));
 }

@@ -16,7 +16,7 @@ static inline size_t row_bytes(uint32_t width) {
   if constexpr (D == Q6_K) return size_t(width) / 256 * 210;
 }
 
-// LANES consecutive elements of an f32, f16 or bf16 row.
+// Returns LANES consecutive elements of an f32, f16 or bf16 row.
 template <Dtype D>
 static inline Vec load_dense(const uint8_t* row, uint32_t k) {
   if constexpr (D == F32) return load(reinterpret_cast<const float*>(row) + k);
@@ -61,7 +61,7 @@ struct Q6 {
     for (uint32_t g = 0; g < 16; g += LANES) store(scale + g, d * load_i8(reinterpret_cast<const int8_t*>(block + 192) + g));
   }
 
-  // LANES values from k on.
+  // Returns LANES values from k on.
   Vec values(uint32_t k) const { return load_i8(q + k) * splat(scale[k / 16]); }
 };
 
@@ -70,7 +70,7 @@ static inline void decode_q6_k(const uint8_t* block, float* out) {
   for (uint32_t k = 0; k < 256; k += LANES) store(out + k, values.values(k));
 }
 
-// Up to DECODE elements from column k (a multiple of DECODE) of a row.
+// Decodes up to DECODE elements from column k (a multiple of DECODE) of a row.
 template <Dtype D>
 static inline void decode_part(const uint8_t* row, uint32_t k, uint32_t count, float* out) {
   if constexpr (D == Q6_K) {

@@ -1,4 +1,4 @@
-// x[t, :] = table[token[t] - first, :] for rows with first <= token[t] < first + count; other rows of x are left alone.
+// x[t, :] = table[token[t] - first, :] for rows with first <= token[t] < first + count; other rows of x are unchanged.
 #pragma once
 #include "kernels/dense.hpp"
 

@@ -1,5 +1,5 @@
-// x[t, k] = (code[r, k] - 1) * wscale[r, k / BLOCK], r = token[t] - first, for rows with 0 <= r < count; other rows of x are
-// left alone.
+// x[t, k] = (code[r, k] - 1) * wscale[r, k / BLOCK], r = token[t] - first, for rows with 0 <= r < count; other rows of
+// x are unchanged.
 #pragma once
 #include "launch.hpp"
 

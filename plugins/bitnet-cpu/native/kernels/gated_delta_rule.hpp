@@ -1,7 +1,10 @@
-// For each row, one after the other, and value head h with q and k of key head h % n_key_heads:
-//   q /= sqrt(|q|^2 + eps) sqrt(key_dim);  k /= sqrt(|k|^2 + eps);  g = exp(rate[h] softplus(a + dt[h]));  beta = sigmoid(b)
-//   S *= g;  S += k (beta (v - S^T k))^T;  out = S^T q,  S = state[sequence, h] f32[key_dim, value_dim], zeros at position 0
-// A workgroup has TILE_N columns of one head's S. Rows without a position, or of a sequence without a state, give zeros.
+// For each row in sequence, and value head h with q and k of key head h % n_key_heads:
+//   q /= sqrt(|q|^2 + eps) sqrt(key_dim);  k /= sqrt(|k|^2 + eps);  g = exp(rate[h] softplus(a + dt[h]));  beta =
+//   sigmoid(b)
+//   S *= g;  S += k (beta (v - S^T k))^T;  out = S^T q,  S = state[sequence, h] f32[key_dim, value_dim], zeros at
+//   position 0
+// A workgroup computes TILE_N columns of one head's S. Rows without a position, or of a sequence without a state, give
+// zeros.
 #pragma once
 #include <cmath>
 
@@ -19,10 +22,10 @@ static inline void spread(float f, Vec& to) { to = splat(f); }
 struct DeltaStep {
   const float *q, *k;
   float decay, beta;
-  uint32_t key_dim, stride;  // of a row of S
+  uint32_t key_dim, stride;  // stride: of a row of S
 };
 
-// The columns of S that one T holds; state, v and out begin at them.
+// The columns of S that one T holds; state, v and out point to the first.
 template <class T>
 static inline void delta_columns(const DeltaStep& d, const float* v, float* state, float* out) {
   T decay, beta, sum, value, factor, s;

@@ -1,5 +1,6 @@
-// y[t, h'] = norm(x[t, h]) * act(gate[t, h]) for each head h: norm(a) = a / sqrt(mean(a^2) + eps) * gamma (NORM 1) or a;
-// act is g / (1 + e^-g) (ACT 1) or 1 / (1 + e^-g) (ACT 2); h' = h % groups * (n_heads / groups) + h / groups.
+// y[t, h'] = norm(x[t, h]) * act(gate[t, h]) for each head h: norm(a) = a / sqrt(mean(a^2) + eps) * gamma (NORM 1) or a
+// (NORM 0); act(g) = g / (1 + e^-g) (ACT 1) or 1 / (1 + e^-g) (ACT 2); h' = h % groups * (n_heads / groups) + h /
+// groups.
 #pragma once
 #include "kernels/gates.hpp"
 #include "kernels/rows.hpp"

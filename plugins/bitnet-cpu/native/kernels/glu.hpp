@@ -1,4 +1,4 @@
-// m[t, :] = act(gate) * up with gate_up[t] = [gate | up]; act is max(g, 0)^2 (ACT 0) or g / (1 + e^-g) (ACT 1).
+// m[t, :] = act(gate) * up with gate_up[t] = [gate | up]; act(g) = max(g, 0)^2 (ACT 0) or g / (1 + e^-g) (ACT 1).
 #pragma once
 #include "kernels/gates.hpp"
 

@@ -1,4 +1,4 @@
-// Per row: m = act(gate) * up, normed with gamma (NORM 1) or not, then int8 absmax quantization. act is max(g, 0)^2
+// Per row: m = act(gate) * up, normed with gamma (NORM 1) or not, then int8 absmax quantization. act(g) = max(g, 0)^2
 // (ACT 0) or g / (1 + e^-g) (ACT 1).
 #pragma once
 #include "kernels/gates.hpp"

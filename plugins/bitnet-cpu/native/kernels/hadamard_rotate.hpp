@@ -1,4 +1,4 @@
-// y[t] = H(signs * x[t]), or signs * H(x[t]) (INVERSE 1), over every `block` columns of a row; H[i, j] =
+// y[t] = H(signs * x[t]) or, with INVERSE 1, signs * H(x[t]), over every `block` columns of a row; H[i, j] =
 // (-1)^popcount(i & j) / sqrt(block), by the fast transform: log2(block) passes of (a, b) -> (a + b, a - b).
 #pragma once
 #include <cmath>

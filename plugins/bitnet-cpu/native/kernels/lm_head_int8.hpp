@@ -1,6 +1,6 @@
-// The exact small head: the largest logits of an f16 head w[outs, width] from an int8 copy of half its size. With c the
-// copy of row n, s its scale and e its error norm, |w . x - s c . x| <= |w - s c| |x| (Cauchy-Schwarz), so row n's logit
-// lies within e |x| of its approx.
+// The exact int8 head: the largest logits of an f16 head w[outs, width] from an int8 copy of half its size. With c the
+// copy of row n, s its scale and e its error norm, |w . x - s c . x| <= |w - s c| |x| (Cauchy-Schwarz), so row n's
+// logit differs from its approximate logit by at most e |x|.
 #pragma once
 #include "kernels/matmul_dense.hpp"
 #include "kernels/rows.hpp"
@@ -8,12 +8,12 @@
 
 namespace bitnet::BITNET_PATH {
 
-constexpr float PLANE_MOST = 16383;       // largest number of an int16 plane: products of DRAFT_COLUMNS columns, in whatever lanes, stay
-constexpr uint32_t DRAFT_COLUMNS = 4096;  // below 2^31
+constexpr float PLANE_MOST = 16383;       // maximum of an int16 plane: in any assignment to lanes, products of DRAFT_COLUMNS columns
+constexpr uint32_t DRAFT_COLUMNS = 4096;  // stay below 2^31
 
-// |x|, rounded up.
+// Returns |x|, rounded up.
 static inline float norm2(const float* x, uint32_t n) {
-  constexpr uint32_t CHAINS = 8;  // of additions that need not wait for each other
+  constexpr uint32_t CHAINS = 8;  // independent chains of additions
   double totals[CHAINS] = {}, total = 0;
   uint32_t i = 0;
   for (; i + CHAINS <= n; i += CHAINS)
@@ -23,7 +23,7 @@ static inline float norm2(const float* x, uint32_t n) {
   return float(std::sqrt(total) * 1.000001);
 }
 
-// |y - scale q|^2 and |y|^2, in f32 for DECODE columns at a time; each y - scale q within 2^-23 |y|.
+// Returns |y - scale q|^2 and |y|^2, in f32 for DECODE columns at a time; each y - scale q is within 2^-23 |y|.
 static inline void squares(const float* y, const int8_t* q, float scale, uint32_t width, double* apart, double* length) {
   const Vec factor = splat(-scale);
   for (uint32_t first = 0; first < width; first += DECODE) {
@@ -45,8 +45,8 @@ static inline void squares(const float* y, const int8_t* q, float scale, uint32_
   }
 }
 
-// codes[n, k] = round(w[n, k] / scale[n]), scale[n] = max|w[n]| / 127, error[n] >= |w[n] - scale[n] codes[n]| and the
-// rounding of both f32 sums, approx and exact: each is within width * 2^-24 * |w| |x|, and |s c| <= 1.01 |w|.
+// codes[n, k] = round(w[n, k] / scale[n]), scale[n] = max|w[n]| / 127, error[n] >= |w[n] - scale[n] codes[n]| plus the
+// rounding of both f32 sums, approximate and exact: each is within width * 2^-24 * |w| |x|, and |s c| <= 1.01 |w|.
 static void pack_head(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
   const auto p = params_of<PackParams>(launch);
   auto* row = reinterpret_cast<float*>(scratch);
@@ -60,7 +60,7 @@ static void pack_head(const Launch& launch, uint32_t begin, uint32_t end, uint8_
     if (most > 0) {
       codes_of(row, p.width, 1.0f / scale, codes);
       squares(row, codes, scale, p.width, &error, &length);
-    } else {  // a row of zeros, or, where most < 0, with NaN or Inf
+    } else {  // a row of zeros or, if most < 0, with NaN or Inf
       std::memset(codes, 0, p.width);
     }
     const double rounding = (3.0 * (p.width + 64) + 2) * 0x1p-24;
@@ -69,8 +69,9 @@ static void pack_head(const Launch& launch, uint32_t begin, uint32_t end, uint8_
   }
 }
 
-// A row of x as two planes of int16, x = scale[0] * plane 0 + scale[1] * plane 1 within 2^-28 of its largest number. There are none where
-// a number is not finite, or all are so small that what is left for plane 1 leaves f32.
+// A row of x as two planes of int16, x = scale[0] * plane 0 + scale[1] * plane 1 within 2^-28 of its largest number.
+// There are no planes if a number is not finite, or if all are so small that the remainder for plane 1 underflows in
+// f32.
 struct Planes {
   int16_t* plane[2];
   float scale[2];
@@ -129,7 +130,7 @@ static inline void approx_rows(const int8_t* const* codes, const Planes& x, uint
   }
 }
 
-// codes . x in f32.
+// Returns codes . x in f32.
 static inline float approx_row(const int8_t* codes, const float* x, uint32_t width) {
   Vec sums = splat(0);
   uint32_t k = 0;
@@ -165,7 +166,7 @@ static void approx_logits(const Launch& launch, uint32_t begin, uint32_t end, ui
       float best = -INFINITY, poison = 0;
       for (uint32_t i = n; i < smaller(n + HEAD_GROUP, n1); ++i) {
         const float low = logits[i] - error[i] * length;
-        poison += low * 0.0f;  // NaN where it is not finite
+        poison += low * 0.0f;  // NaN if it is not finite
         best = low > best ? low : best;
       }
       view<float>(launch, 5)[size_t(l) * groups + n / HEAD_GROUP] = best + poison;
@@ -173,7 +174,7 @@ static void approx_logits(const Launch& launch, uint32_t begin, uint32_t end, ui
   }
 }
 
-// The k-th largest of bound[count], NaN if one is NaN or there are fewer.
+// Returns the k-th largest of bound[count], NaN if one is NaN or if there are fewer.
 static inline float kth_bound(const float* bound, uint32_t count, uint32_t k, uint8_t* scratch) {
   if (k > count) return NAN;
   TopK top{reinterpret_cast<int32_t*>(scratch), reinterpret_cast<float*>(scratch) + k, k, 0};
@@ -181,7 +182,7 @@ static inline float kth_bound(const float* bound, uint32_t count, uint32_t k, ui
   return top.values[0] != top.values[0] ? NAN : top.values[k - 1];
 }
 
-// Exact logits, with the bits of matmul_dense, of the rows whose approx may be among the k largest.
+// Computes exact logits, with the bits of matmul_dense, of the rows whose approximate logit may be among the k largest.
 static void refine_logits(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
   const auto p = params_of<RescoreParams>(launch);
   const uint32_t groups = ceil_div(p.outs, HEAD_GROUP);

@@ -1,5 +1,5 @@
-// y[l, y_first + n] = sum_k x[l, k] * w[n, k] in f32: logits against the embedding or head. Every row of w is summed in
-// the same order whatever tile it is in, so that a row computed alone has the same bits.
+// y[l, y_first + n] = sum_k x[l, k] * w[n, k] in f32: logits of the embedding or head. Every row of w is summed in the
+// same order in every tile, so that a row computed alone has the same bits.
 #pragma once
 #include "kernels/dense.hpp"
 #include "tiles.hpp"
@@ -8,14 +8,14 @@ namespace bitnet::BITNET_PATH {
 
 constexpr uint32_t DENSE_ROWS = 4;  // rows of w (one token) or rows of x (one row of w) that share their loads
 
-// Two vectors of running sums, even and odd steps; a row's order of summation.
+// Two vectors of running sums, even and odd steps; they define a row's order of summation.
 struct DenseSum {
   Vec even = splat(0), odd = splat(0);
   float tail = 0;
   float total() const { return sum(even + odd) + tail; }
 };
 
-// R rows of w against one row of x.
+// Multiplies R rows of w with one row of x.
 template <Dtype D, uint32_t R>
 static inline void dense_rows(const uint8_t* const* w, const float* x, uint32_t width, float* out) {
   DenseSum sums[R];
@@ -33,7 +33,7 @@ static inline void dense_rows(const uint8_t* const* w, const float* x, uint32_t 
   for (uint32_t r = 0; r < R; ++r) out[r] = sums[r].total();
 }
 
-// One row of w, decoded part by part, against L rows of x.
+// Multiplies one row of w, decoded part by part, with L rows of x.
 template <Dtype D, uint32_t L>
 static inline void decoded_row(const uint8_t* w, const float* x, uint32_t width, float* out) {
   DenseSum sums[L];
@@ -57,7 +57,7 @@ static inline void decoded_row(const uint8_t* w, const float* x, uint32_t width,
   for (uint32_t l = 0; l < L; ++l) out[l] = sums[l].total();
 }
 
-// One row of q6_K against one row of x, as decoded_row but without a stop in memory.
+// Multiplies one row of q6_K with one row of x, as decoded_row, but without storing decoded values.
 static inline float q6_k_row(const uint8_t* w, const float* x, uint32_t width) {
   DenseSum sums;
   for (uint32_t first = 0; first < width; first += 256, w += 210) {

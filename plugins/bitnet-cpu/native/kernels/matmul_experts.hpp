@@ -1,7 +1,8 @@
-// matmul_ternary_block of each pair (row, one of its experts) with the matrix of its expert. The pairs of one expert are
-// multiplied together, PAIRS_AT_ONCE at a time: straight from the packed blocks in launches of few rows, so that a pair has
-// the same bits among others as alone, and otherwise from unpacked panels if these serve more than two. A workgroup is for a
-// tile of one expert: of expert y, or where there are fewer pairs than experts, of the expert of pair y, unless an earlier
+// matmul_ternary_block of each pair (row, one of its experts) with the matrix of its expert. The pairs of one expert
+// are multiplied together, PAIRS_AT_ONCE at a time: directly from the packed blocks in launches of few rows, so that a
+// pair has the same bits in every batch, and otherwise from unpacked panels if these serve more than two pairs.
+// A workgroup computes a tile of one expert: of expert y or, with fewer pairs than experts, of the expert of pair y,
+// unless an earlier pair has the same one.
 // pair has the same.
 #pragma once
 #include "kernels/matmul_ternary_block.hpp"
@@ -18,10 +19,10 @@ struct ExpertMatmul {
       : launch(l), p(params_of<ExpertParams>(l)), pairs(p.rows * p.used), blocks(ceil_div(p.width, l.constants.block)),
         scales(scales_of(p.width, l.constants.ablock)), ids(view<int32_t>(l, 5)) {}
 
-  // The row of q that a pair multiplies.
+  // Returns the row of q that a pair multiplies.
   size_t source(uint32_t pair) const { return size_t(pair / p.used) * p.inputs + pair % p.used % p.inputs; }
 
-  // The product of an expert's matrix and `count` consecutive rows; `to` has the row of y of each.
+  // Multiplies an expert's matrix with `count` consecutive rows; to: the row of y of each.
   BlockMatmul product(uint32_t expert, const int8_t* q, const float* scale, const int32_t* qsum, const uint32_t* to,
                       uint32_t count) const {
     const uint32_t block = launch.constants.block;
@@ -38,7 +39,7 @@ struct ExpertMatmul {
     block_direct<1>(m, TokenScales(m, 0, 1, scratch), 0, 0, 1, n0, n1);
   }
 
-  // `count` pairs, whose inputs are gathered in scratch, behind room for a panel.
+  // Multiplies `count` pairs, whose inputs are gathered in scratch after the space of a panel.
   void several(uint32_t expert, const uint32_t* pair, uint32_t count, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
     auto* scale = reinterpret_cast<float*>(scratch + (size_t(p.width) + size_t(blocks) * 4) * PANEL_ROWS);
     auto* qsum = reinterpret_cast<int32_t*>(scale + size_t(PAIRS_AT_ONCE) * scales);
@@ -64,7 +65,7 @@ struct ExpertMatmul {
     if (count > 1) several(expert, pair, count, n0, n1, scratch);
   }
 
-  // Matrix rows n0..n1 of the expert that workgroup row y stands for.
+  // Multiplies matrix rows n0..n1 of the expert of workgroup row y.
   void tile(uint32_t y, uint32_t n0, uint32_t n1, uint8_t* scratch) const {
     const bool by_pair = pairs < p.experts;
     const int32_t expert = by_pair ? ids[y] : int32_t(y);

@@ -1,6 +1,6 @@
 // y[t, y_first + n] (+)= float(sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], the sum exact in integers.
-// A few tokens: rows are multiplied straight from the packed blocks. More: a panel of rows is unpacked once, and stays
-// in the cache while all tokens of the tile pass.
+// With few tokens, rows are multiplied directly from the packed blocks. With more, a panel of rows is unpacked once and
+// stays in the cache for all tokens of the tile.
 #pragma once
 #include "tiles.hpp"
 
@@ -36,7 +36,7 @@ struct TernaryMatmul {
   }
 };
 
-// As many whole groups of T tokens as there are; returns the first token left.
+// Multiplies as many whole groups of T tokens as there are. Returns the first remaining token.
 template <uint32_t T>
 [[gnu::noinline]] static uint32_t direct_tokens(const TernaryMatmul& m, uint32_t t0, uint32_t t1, uint32_t n0, uint32_t n1) {
   const uint32_t blocks = m.p.width / 128;
@@ -53,8 +53,8 @@ template <uint32_t T>
   return t0;
 }
 
-// The panel of rows n0.., the last row repeated past n1: BYTES of each row for a block, which `put` writes. The next panel is
-// asked for meanwhile: processors do not foresee reads of so many rows.
+// Unpacks the panel of rows n0.., repeating the last row past n1: `put` writes BYTES of each row for a block. The next
+// panel is prefetched meanwhile, since hardware prefetchers do not follow so many rows.
 template <uint32_t BYTES, class Put>
 static inline void fill_panel(const TernaryMatmul& m, uint32_t n0, uint32_t n1, Put put, uint8_t* panel) {
   const size_t row_bytes = m.p.width / 4;
@@ -72,7 +72,8 @@ static inline void unpack_panel(const TernaryMatmul& m, uint32_t n0, uint32_t n1
   fill_panel<128>(m, n0, n1, unpack_block, panel);
 }
 
-// As many whole groups of T tokens as there are; returns the first token left. Never inlined: its registers are its own.
+// Multiplies as many whole groups of T tokens as there are. Returns the first remaining token. Never inlined, so that
+// it has its own registers.
 template <uint32_t T>
 [[gnu::noinline]] static uint32_t panel_tile(const TernaryMatmul& m, const uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0,
                                   uint32_t n1) {
@@ -84,7 +85,7 @@ template <uint32_t T>
   return t0;
 }
 
-// Every token of the tile.
+// Multiplies every token of the tile.
 static inline void panel_pass(const TernaryMatmul& m, const uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0,
                               uint32_t n1) {
 #ifdef BITNET_TILES

@@ -1,21 +1,21 @@
-// y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale, the sums over parts
-// of 32 columns exact in integers; scale[t] (ABLOCK 0), or one for each 32 columns.
-// A few tokens: rows are multiplied straight from the packed blocks, and the -1 of the codes is taken off at the end. More:
-// a panel of rows is unpacked once, and stays in the cache while all tokens of the tile pass.
+// y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale, with exact
+// integer sums over parts of 32 columns; scale[t] (ABLOCK 0), or one per 32 columns.
+// With few tokens, rows are multiplied directly from the packed blocks, and the -1 of the codes is subtracted at the
+// end. With more, a panel of rows is unpacked once and stays in the cache for all tokens of the tile.
 #pragma once
 #include "kernels/matmul_ternary.hpp"
 
 namespace bitnet::BITNET_PATH {
 
-constexpr uint32_t PAIR = 64;  // columns that surely share a weight scale
+constexpr uint32_t PAIR = 64;  // columns that always share a weight scale
 #ifndef BITNET_PANEL_PAIR
 constexpr uint32_t BLOCK_TOKENS = PANEL_TOKENS;
 #endif
 
 struct BlockMatmul {
   TernaryMatmul base;
-  uint32_t shift, ablock, blocks, parts;  // shift: log2 of BLOCK, since dividing in the inner loops takes as long as a product
-  const uint32_t* rows = nullptr;         // the row of y of each token, if not its own number
+  uint32_t shift, ablock, blocks, parts;  // shift: log2 of BLOCK, since a division in the inner loops takes as long as a product
+  const uint32_t* rows = nullptr;         // the row of y of each token; null: its own number
 
   uint32_t block_of(uint32_t k) const { return k >> shift; }
 
@@ -44,8 +44,8 @@ struct BlockMatmul {
   }
 };
 
-// What a few tokens need besides their codes: the scales of their parts, divided by the powers of two of pair_dot's planes,
-// and what the -1 of a block's codes add up to: sum over its parts of scale * qsum.
+// The data of a few tokens besides their codes: the scales of their parts, divided by the powers of two of pair_dot's
+// planes, and the contribution of the -1 of a block's codes: sum over its parts of scale * qsum.
 struct TokenScales {
   float *part, *ones;
 
@@ -72,7 +72,7 @@ static inline float dot_f32(const float* a, const float* b, uint32_t n) {
   return total;
 }
 
-// 64 columns of DOT_ROWS rows and T tokens, from column k on.
+// Multiplies 64 columns of DOT_ROWS rows and T tokens, from column k on.
 template <uint32_t HALF, uint32_t T>
 static inline void pair_rows(const BlockMatmul& m, const Codes* codes, const float* const* wscale, const int8_t* q,
                              const float* scales, uint32_t k, Vec (*acc)[T]) {
@@ -85,7 +85,7 @@ static inline void pair_rows(const BlockMatmul& m, const Codes* codes, const flo
   }
 }
 
-// T tokens from t on, whose scales start at `scales`, and the step-th row of each run.
+// Multiplies T tokens from t on, whose scales start at `scales`, and the step-th row of each run.
 template <uint32_t T>
 static inline void block_rows(const BlockMatmul& m, const float* scales, const float* ones, uint32_t t, const Runs<DOT_ROWS>& runs,
                               uint32_t step) {
@@ -114,7 +114,8 @@ static inline void block_rows(const BlockMatmul& m, const float* scales, const f
       m.put(t + i, runs.row(step, r), sum(acc[r][i]) - dot_f32(wscale[r], ones + size_t(i) * m.blocks, m.blocks));
 }
 
-// As many whole groups of T tokens as there are; returns the first token left. `scales` are those of the tokens from `first` on.
+// Multiplies as many whole groups of T tokens as there are. Returns the first remaining token. scales: of the tokens
+// from `first` on.
 template <uint32_t T>
 static inline uint32_t block_direct(const BlockMatmul& m, const TokenScales& scales, uint32_t first, uint32_t t0, uint32_t t1,
                                     uint32_t n0, uint32_t n1) {
@@ -127,7 +128,7 @@ static inline uint32_t block_direct(const BlockMatmul& m, const TokenScales& sca
   return t0;
 }
 
-// T tokens from t on and a panel of rows: 64 columns at a time in integers, then added to the sums in f32.
+// Multiplies T tokens from t on and a panel of rows: 64 columns at a time in integers, then added to the sums in f32.
 template <uint32_t T>
 static inline void block_panel(const BlockMatmul& m, const uint8_t* panel, const float* wscale, uint32_t t, uint32_t n0, uint32_t n1) {
   const uint32_t width = m.base.p.width;
@@ -162,7 +163,7 @@ static inline void block_panel(const BlockMatmul& m, const uint8_t* panel, const
   for (uint32_t i = 0; i < T; ++i) m.put_row(t + i, n0, n1 - n0, sums + i * PANEL_ROWS);
 }
 
-// The tokens t0..t1, at most T, together: one alone would wait for its two sums.
+// Multiplies the tokens t0..t1, at most T, together, since the two sums of a single token would wait for each other.
 template <uint32_t T>
 static inline void block_rest(const BlockMatmul& m, const uint8_t* panel, const float* wscale, uint32_t t0, uint32_t t1, uint32_t n0,
                               uint32_t n1) {
@@ -172,7 +173,7 @@ static inline void block_rest(const BlockMatmul& m, const uint8_t* panel, const 
   }
 }
 
-// Every token of the tile and the rows n0.. of one panel; wscale[b][PANEL_ROWS] lies behind the panel.
+// Multiplies every token of the tile and the rows n0.. of one panel; wscale[b][PANEL_ROWS] follows the panel.
 static inline void block_pass(const BlockMatmul& m, uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0, uint32_t n1) {
 #ifdef BITNET_PACKED_PANEL
   fill_panel<32>(m.base, n0, n1, pack_block, panel);

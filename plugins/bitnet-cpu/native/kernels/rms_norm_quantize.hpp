@@ -1,5 +1,5 @@
-// Per row: y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 absmax quantization of the row (ABLOCK 0) or of every ABLOCK
-// columns.
+// Per row: y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 absmax quantization of the row
+// (ABLOCK 0) or of every ABLOCK columns.
 #pragma once
 #include "kernels/rows.hpp"
 

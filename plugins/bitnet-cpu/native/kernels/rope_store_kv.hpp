@@ -1,12 +1,13 @@
-// Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[position], normed before where QKNORM is 1
-// (h / sqrt(mean(h^2) + eps) * gamma); writes q, and k and v (as it is) into the caches at the row's slot. Rows without a position or slot store nothing, nor do slots outside the cache.
+// Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[position], after a norm if QKNORM is 1 (h /
+// sqrt(mean(h^2) + eps) * gamma). Writes q, and k and the unchanged v to the caches at the row's slot. Rows without a
+// position or slot, and slots outside the cache, store nothing.
 #pragma once
 #include "kernels/cache.hpp"
 #include "kernels/rows.hpp"
 
 namespace bitnet::BITNET_PATH {
 
-// pairs (j, j + half), or (2j, 2j + 1) where interleaved: (a, b) -> (a cos - b sin, b cos + a sin)
+// pairs (j, j + half), or (2j, 2j + 1) if interleaved: (a, b) -> (a cos - b sin, b cos + a sin)
 static inline void rotate(const float* x, const float* rope, uint32_t half, bool interleaved, float* out) {
   const uint32_t step = interleaved ? 2 : 1, apart = interleaved ? 1 : half;
   for (uint32_t j = 0; j < half; ++j) {

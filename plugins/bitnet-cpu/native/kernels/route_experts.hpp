@@ -1,5 +1,5 @@
-// The `used` largest logits of each row in falling order, equal ones by rising index, NaN as the largest; weights are the
-// softmax over them.
+// The `used` largest logits of each row in descending order, equal ones by ascending index, NaN as the largest; weights
+// are the softmax over them.
 #pragma once
 #include <cmath>
 

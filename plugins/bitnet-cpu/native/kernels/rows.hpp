@@ -1,4 +1,4 @@
-// What the norm and quantize kernels share: the norm of one f32 row, and its int8 absmax quantization.
+// Shared parts of the norm and quantize kernels: the norm of one f32 row, and its int8 absmax quantization.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -7,7 +7,7 @@
 
 namespace bitnet::BITNET_PATH {
 
-// 1 / sqrt(mean(x^2) + eps), NaN where the sum of squares is not finite.
+// Returns 1 / sqrt(mean(x^2) + eps), NaN if the sum of squares is not finite.
 static inline float inverse_rms(const float* x, uint32_t width, float eps) {
   Vec sums[4] = {splat(0), splat(0), splat(0), splat(0)};
   uint32_t i = 0;
@@ -31,14 +31,14 @@ static inline void apply_norm(const float* x, const float* gamma, float inverse,
   for (; i < width; ++i) y[i] = x[i] * inverse * gamma[i];
 }
 
-// max |y|, or -1 where some y is not finite.
+// Returns max |y|, or -1 if a y is not finite.
 static inline float absmax(const float* y, uint32_t width) {
   Vec most = splat(0), poison = splat(0);
   uint32_t i = 0;
   for (; i + LANES <= width; i += LANES) {
     const Vec v = load(y + i);
     most = max(abs(v), most);
-    poison = fma(v, splat(0), poison);  // NaN where v is NaN or Inf
+    poison = fma(v, splat(0), poison);  // NaN if v is NaN or Inf
   }
   float m = largest(most), bad = sum(poison);
   for (; i < width; ++i) {
@@ -49,7 +49,7 @@ static inline float absmax(const float* y, uint32_t width) {
   return bad == 0.0f ? m : -1.0f;
 }
 
-// y * inverse rounded half to even and clipped to a byte; the sum of the codes.
+// Stores y * inverse rounded half to even and clipped to a byte. Returns the sum of the codes.
 static inline int32_t codes_of(const float* y, uint32_t width, float inverse, int8_t* q) {
   const Vec factor = splat(inverse), top = splat(127.0f), bottom = splat(-128.0f);
   uint32_t i = 0;
@@ -63,7 +63,7 @@ static inline int32_t codes_of(const float* y, uint32_t width, float inverse, in
   return total;
 }
 
-// What of q[stride], scale and qsum belongs to one row.
+// The parts of q[stride], scale and qsum that belong to one row.
 struct QuantizedRow {
   int8_t* q;
   float* scale;
@@ -79,8 +79,9 @@ struct QuantizedRow {
   }
 };
 
-// a = max(max |y|, floor), q = round(y * (127 / a)), scale = a / 127, qsum = sum of q: a of every `block` columns, scale and
-// qsum of every PART of them, or all three of the row where block is 0; scale NaN and q 0 in rows with a NaN or Inf.
+// a = max(max |y|, floor), q = round(y * (127 / a)), scale = a / 127, qsum = sum of q: a over every `block` columns,
+// scale and qsum of every PART of them, or all three over the row if block is 0; scale NaN and q 0 in rows with a NaN
+// or Inf.
 static inline void quantize_row(const float* y, uint32_t width, uint32_t stride, uint32_t block, const QuantizedRow& out) {
   const float most = absmax(y, width), floor = block != 0 ? 1e-20f : 1e-5f;
   const uint32_t columns = block != 0 ? block : stride, part = block != 0 ? PART : stride;

@@ -1,5 +1,5 @@
-// ids[l, i], values[l, i] = the k largest logits of row l in falling order, equal ones by rising index; NaN is the largest;
-// -1 and -Inf where fewer are allowed. total[l] = (m, log(sum exp(logit - m))) over the allowed ones, m their largest.
+// ids[l, i], values[l, i] = the k largest logits of row l in descending order, equal ones by ascending index; NaN is
+// the largest; padded with -1 and -Inf. total[l] = (m, log(sum exp(logit - m))) over the allowed ones, m their largest.
 #pragma once
 #include <cmath>
 
@@ -13,7 +13,7 @@ struct TopK {
   float* values;
   uint32_t k, count;
 
-  // An earlier index wins ties, and candidates come by rising index.
+  // An earlier index wins ties, and candidates arrive by ascending index.
   static bool before(float a, float b) { return a > b || (a != a && b == b); }
 
   void offer(float value, uint32_t id) {
@@ -28,7 +28,7 @@ struct TopK {
   }
 };
 
-// The allowed logits as they are, and -Inf for the others.
+// Copies the allowed logits, and -Inf for the others.
 static inline float allowed_logit(const float* logits, const Allowed& allowed, uint32_t i) {
   return allowed(i) ? logits[i] : -INFINITY;
 }

@@ -1,4 +1,5 @@
-// The table of kernels of one code path. The including file has defined BITNET_PATH and BITNET_PATH_NAME and included its simd/ and dot/.
+// The table of kernels of one code path. The including file defines BITNET_PATH and BITNET_PATH_NAME, and includes its
+// simd/ and dot/ headers.
 #pragma once
 #include "kernels/argmax_advance.hpp"
 #include "kernels/attention.hpp"
@@ -25,7 +26,7 @@
 
 namespace bitnet::BITNET_PATH {
 
-// Built by the compiler, not at load time: the initializer would be code of this path's instruction set.
+// Built by the compiler, not at load time: an initializer would run instructions of this path.
 constexpr Path PATH = {
     BITNET_PATH_NAME,
     {embed_rows, rms_norm_quantize, matmul_ternary, matmul_ternary_block, rope_store_kv, attention, glu_norm_quantize,

@@ -25,18 +25,18 @@ static inline Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
 static inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 // One lane of fma.
 static inline float fma_one(float a, float b, float c) { return std::fma(a, b, c); }
-// min and max give b where a lane is NaN.
+// min and max return b in lanes with a NaN.
 static inline Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
 static inline Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
 static inline Vec abs(Vec a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v)}; }
 // Half to even, for |a| < 2^22.
 static inline Vec round(Vec a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-// 2^n for whole n in -126..127.
+// 2^n for an integer n in -126..127.
 static inline Vec exp2_whole(Vec n) {
   const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
 }
-// value, or 0 where a < b.
+// Returns value, or 0 in lanes with a < b.
 static inline Vec clear_below(Vec a, Vec b, Vec value) {
   return {_mm256_andnot_ps(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ), value.v)};
 }
@@ -86,7 +86,7 @@ static inline Vec load_i32(const int32_t* p, int32_t bias) {
   const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm256_cvtepi32_ps(_mm256_sub_epi32(v, _mm256_set1_epi32(bias)))};
 }
-// Lanes are whole numbers in -128..127.
+// Lanes are integers in -128..127.
 static inline void store_i8(int8_t* p, Vec a) {
   const __m256i i = _mm256_cvtps_epi32(a.v);
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
@@ -98,7 +98,7 @@ using Words = __m256i;
 using Ints = __m256i;
 static inline Words load_words(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 static inline Words widen(const int8_t* p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-// Lanes are whole numbers of 16 bits.
+// Lanes are 16-bit integers.
 static inline void store_words(int16_t* p, Vec a) {
   const __m256i i = _mm256_cvtps_epi32(a.v);
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));

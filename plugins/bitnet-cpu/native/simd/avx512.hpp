@@ -25,7 +25,7 @@ static inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
 static inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 // One lane of fma.
 static inline float fma_one(float a, float b, float c) { return std::fma(a, b, c); }
-// min and max give b where a lane is NaN.
+// min and max return b in lanes with a NaN.
 static inline Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 static inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 static inline Vec abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
@@ -33,12 +33,12 @@ static inline Vec abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
 static inline Vec round(Vec a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
-// 2^n for whole n in -126..127.
+// 2^n for an integer n in -126..127.
 static inline Vec exp2_whole(Vec n) {
   const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
 }
-// value, or 0 where a < b.
+// Returns value, or 0 in lanes with a < b.
 static inline Vec clear_below(Vec a, Vec b, Vec value) {
   return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ), value.v)};
 }
@@ -85,7 +85,7 @@ static inline Vec load_i8(const int8_t* p) {
 static inline Vec load_i32(const int32_t* p, int32_t bias) {
   return {_mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(p), _mm512_set1_epi32(bias)))};
 }
-// Lanes are whole numbers in -128..127.
+// Lanes are integers in -128..127.
 static inline void store_i8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
@@ -95,7 +95,7 @@ using Words = __m512i;
 using Ints = __m512i;
 static inline Words load_words(const int16_t* p) { return _mm512_loadu_si512(p); }
 static inline Words widen(const int8_t* p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
-// Lanes are whole numbers of 16 bits.
+// Lanes are 16-bit integers.
 static inline void store_words(int16_t* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v)));
 }

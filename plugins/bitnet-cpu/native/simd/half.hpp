@@ -1,4 +1,4 @@
-// Scalar f16 and bf16 conversion, for tails and for paths without instructions for it.
+// Scalar f16 and bf16 conversion, for tails and for paths without such instructions.
 #pragma once
 #include <cstdint>
 #include <cstring>

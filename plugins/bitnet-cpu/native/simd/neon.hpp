@@ -25,17 +25,17 @@ static inline Vec operator/(Vec a, Vec b) { return {vdivq_f32(a.v, b.v)}; }
 static inline Vec fma(Vec a, Vec b, Vec c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
 // One lane of fma.
 static inline float fma_one(float a, float b, float c) { return std::fma(a, b, c); }
-// min and max give b where a lane is NaN.
+// min and max return b in lanes with a NaN.
 static inline Vec min(Vec a, Vec b) { return {vbslq_f32(vcltq_f32(a.v, b.v), a.v, b.v)}; }
 static inline Vec max(Vec a, Vec b) { return {vbslq_f32(vcgtq_f32(a.v, b.v), a.v, b.v)}; }
 static inline Vec abs(Vec a) { return {vabsq_f32(a.v)}; }
 // Half to even, for |a| < 2^22.
 static inline Vec round(Vec a) { return {vrndnq_f32(a.v)}; }
-// 2^n for whole n in -126..127.
+// 2^n for an integer n in -126..127.
 static inline Vec exp2_whole(Vec n) {
   return {vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n.v), vdupq_n_s32(127)), 23))};
 }
-// value, or 0 where a < b.
+// Returns value, or 0 in lanes with a < b.
 static inline Vec clear_below(Vec a, Vec b, Vec value) {
   return {vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(value.v), vcltq_f32(a.v, b.v)))};
 }
@@ -64,7 +64,7 @@ static inline Vec load_i8(const int8_t* p) {
 static inline Vec load_i32(const int32_t* p, int32_t bias) {
   return {vcvtq_f32_s32(vsubq_s32(vld1q_s32(p), vdupq_n_s32(bias)))};
 }
-// Lanes are whole numbers in -128..127.
+// Lanes are integers in -128..127.
 static inline void store_i8(int8_t* p, Vec a) {
   const int16x4_t words = vmovn_s32(vcvtq_s32_f32(a.v));
   const int8x8_t bytes = vmovn_s16(vcombine_s16(words, words));
@@ -77,7 +77,7 @@ using Words = int16x8_t;
 using Ints = int32x4_t;
 static inline Words load_words(const int16_t* p) { return vld1q_s16(p); }
 static inline Words widen(const int8_t* p) { return vmovl_s8(vld1_s8(p)); }
-// Lanes are whole numbers of 16 bits.
+// Lanes are 16-bit integers.
 static inline void store_words(int16_t* p, Vec a) { vst1_s16(p, vmovn_s32(vcvtq_s32_f32(a.v))); }
 static inline Ints no_ints() { return vdupq_n_s32(0); }
 static inline Ints add_products(Ints sums, Words a, Words b) {

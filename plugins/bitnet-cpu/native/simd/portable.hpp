@@ -1,4 +1,4 @@
-// f32 vectors in plain C++: eight lanes that a compiler may map to what the baseline instruction set has.
+// f32 vectors in plain C++: eight lanes that a compiler may map to the baseline instruction set.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -47,7 +47,7 @@ static inline Vec fma(Vec a, Vec b, Vec c) {
 }
 // One lane of fma.
 static inline float fma_one(float a, float b, float c) { return a * b + c; }
-// min and max give b where a lane is NaN.
+// min and max return b in lanes with a NaN.
 static inline Vec min(Vec a, Vec b) {
   return each([&](uint32_t i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
 }
@@ -61,11 +61,11 @@ static inline Vec abs(Vec a) {
 static inline Vec round(Vec a) {
   return each([&](uint32_t i) { return (a.v[i] + 0x1.8p23f) - 0x1.8p23f; });
 }
-// 2^n for whole n in -126..127.
+// 2^n for an integer n in -126..127.
 static inline Vec exp2_whole(Vec n) {
   return each([&](uint32_t i) { return bits_to_float(uint32_t(int32_t(n.v[i]) + 127) << 23); });
 }
-// value, or 0 where a < b.
+// Returns value, or 0 in lanes with a < b.
 static inline Vec clear_below(Vec a, Vec b, Vec value) {
   return each([&](uint32_t i) { return a.v[i] < b.v[i] ? 0.0f : value.v[i]; });
 }
@@ -111,7 +111,7 @@ static inline Vec load_i8(const int8_t* p) {
 static inline Vec load_i32(const int32_t* p, int32_t bias) {
   return each([&](uint32_t i) { return float(p[i] - bias); });
 }
-// Lanes are whole numbers in -128..127.
+// Lanes are integers in -128..127.
 static inline void store_i8(int8_t* p, Vec a) {
   for (uint32_t i = 0; i < LANES; ++i) p[i] = int8_t(int32_t(a.v[i]));
 }
@@ -133,7 +133,7 @@ static inline Words widen(const int8_t* p) {
   for (uint32_t i = 0; i < WORDS; ++i) r.v[i] = p[i];
   return r;
 }
-// Lanes are whole numbers of 16 bits.
+// Lanes are 16-bit integers.
 static inline void store_words(int16_t* p, Vec a) {
   for (uint32_t i = 0; i < LANES; ++i) p[i] = int16_t(int32_t(a.v[i]));
 }

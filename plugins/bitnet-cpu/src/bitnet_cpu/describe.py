@@ -1,4 +1,4 @@
-"""DeviceInfo of the CPU, and the code path that it runs."""
+"""DeviceInfo of the CPU, and its code paths."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ BATCH_INVARIANT_ROWS = MappingProxyType(
         "matmul_experts": PACKED_ROWS,
     }
 )
-"""More rows of matrices with group scales are multiplied from unpacked panels, whose f32 sums have another order."""
+"""The maximum rows of batch-invariant products with group scales: more rows use panels, with another order of sums."""
 ALIGNMENT = 4
-"""Bytes: kernels use unaligned loads, but f32 and i32 values must lie at multiples of their size."""
+"""The alignment of views in bytes: loads may be unaligned, but f32 and i32 values lie at multiples of their size."""
 
 
 def usable_paths() -> list[str]:
-    """Return the code paths that this CPU runs, best first. Raises BackendUnavailableError if the native module does
-    not load."""
+    """Return the code paths that this CPU runs, best first.
+
+    Raises BackendUnavailableError if the native module does not load.
+    """
     try:
         from bitnet_cpu import _native
     except ImportError as exc:
@@ -45,8 +47,10 @@ def usable_paths() -> list[str]:
 
 
 def active_kernel() -> str:
-    """Return the code path of a new device: BITNET_CPU_KERNEL, else the best. Raises UsageError if the CPU cannot run
-    it."""
+    """Return the code path of a new device: BITNET_CPU_KERNEL, else the best.
+
+    Raises UsageError if the CPU cannot run it.
+    """
     usable = usable_paths()
     wanted = os.environ.get(VARIABLE)
     if wanted and wanted not in usable:

@@ -18,12 +18,12 @@ from bitnet_cpu.threads import pool, thread_count
 from bitnet_cpu.tuning import candidate_tunings, select_tuning
 
 ASK_FROM = 1 << 20
-"""Bytes from which an allocation first queries the free memory, which takes a third of a millisecond."""
+"""The bytes from which an allocation first queries the free memory, which takes a third of a millisecond."""
 
 
 @dataclass(eq=False, slots=True)
 class CpuBuffer:
-    """Bytes in host memory."""
+    """A range of bytes in host memory."""
 
     memory: _native.Memory
     nbytes: int
@@ -41,10 +41,10 @@ class CpuKernel:
 
 
 class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
-    """Runs every launch at once, on all threads of the pool.
+    """The CPU, which runs launches synchronously on all threads of a pool.
 
-    kernel: code path, one of `bitnet_cpu.describe.usable_paths()`; None = BITNET_CPU_KERNEL, else the best.
-    threads: None = BITNET_NUM_THREADS, else the physical cores.
+    kernel: the code path, one of `bitnet_cpu.describe.usable_paths()`; None for BITNET_CPU_KERNEL, else the best.
+    threads: None for BITNET_NUM_THREADS, else the physical cores.
     """
 
     def __init__(self, kernel: str | None = None, threads: int | None = None) -> None:
@@ -70,7 +70,7 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
             return CpuBuffer(_native.allocate(nbytes), nbytes, kind)
 
     def _wrap(self, host: memoryview) -> CpuBuffer:
-        """Use the host memory itself."""
+        """Use the host memory in place."""
         with native("wrap"):
             return CpuBuffer(_native.wrap(host), host.nbytes, MemoryKind.SHARED)
 
@@ -119,7 +119,7 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
         return _native.make_launch(launch.kernel.compiled, launch.grid, parts, launch.params)
 
     def _record(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> None:
-        """Prepare launches that one native call runs; they keep their buffers' memory alive."""
+        """Prepare the launches for one native call; they keep the memory of their buffers alive."""
         launches = _native.Launches()
         for launch in recording.launches:
             with native(launch.kernel.spec.name):

@@ -13,7 +13,7 @@ ERRORS: dict[type[Exception], type[GpuError]] = {
     _native.LaunchFault: LaunchError,
     _native.Unsupported: UnsupportedError,
 }
-"""Error class by native exception; a failed allocation (MemoryError) becomes OutOfMemoryError."""
+"""The error class by native exception; a failed allocation (MemoryError) becomes OutOfMemoryError."""
 
 FAILURES: tuple[type[Exception], ...] = (*ERRORS, MemoryError)
 """The exceptions of the native module."""

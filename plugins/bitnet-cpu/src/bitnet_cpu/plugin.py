@@ -1,4 +1,4 @@
-"""Entry point of the cpu backend; importing it loads nothing native."""
+"""Entry point of the CPU backend; importing it does not load the native module."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CpuBackend:
         return [cpu_info()]
 
     def open(self, index: int) -> Device:
-        """Open the CPU with the best code path, or the one that BITNET_CPU_KERNEL names."""
+        """Open the CPU with the code path that BITNET_CPU_KERNEL names, else the best."""
         from bitnet_hal.errors import DeviceNotFoundError
 
         from bitnet_cpu.device import CpuDevice
@@ -38,5 +38,5 @@ class CpuBackend:
 
 @hookimpl
 def bitnet_backend() -> CpuBackend:
-    """Offer the backend to core."""
+    """Return the backend for this machine's CPU."""
     return CpuBackend()

@@ -18,8 +18,7 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 
 def cgroup_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """Return the CPU quota of this process's control groups in cores (v2, or v1's cpu controller), infinity without
-    one."""
+    """Return the CPU quota of this process's control groups (v2, or v1's cpu controller) in cores, infinity if none."""
     quota = float("inf")
     try:
         lines = own.read_text(errors="replace").splitlines()
@@ -39,8 +38,10 @@ def cgroup_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
 
 
 def _mounts(root: Path) -> list[Path]:
-    """Return the folders of v1's cpu controller: "cpu", "cpu,cpuacct" or "cpuacct,cpu", not always as the kernel spells
-    it in /proc/self/cgroup."""
+    """Return the folders of v1's cpu controller.
+
+    They are named "cpu", "cpu,cpuacct" or "cpuacct,cpu", not always as in /proc/self/cgroup.
+    """
     try:
         return [folder for folder in root.iterdir() if "cpu" in folder.name.split(",")]
     except OSError:
@@ -84,7 +85,7 @@ def physical_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
 
 
 def _siblings(folder: Path) -> str:
-    """Return the list of the logical CPUs of a core. Linux before 5.5 has it under the second name only."""
+    """Return the list of logical CPUs of a core. Linux before 5.5 has it under the second name only."""
     try:
         return (folder / "core_cpus_list").read_text()
     except FileNotFoundError:
@@ -93,5 +94,5 @@ def _siblings(folder: Path) -> str:
 
 @cache
 def pool(threads: int) -> _native.Pool:
-    """Return the process's pool of that size, shared by all devices."""
+    """Return the process's pool with this number of threads, shared by all devices."""
     return _native.Pool(threads)

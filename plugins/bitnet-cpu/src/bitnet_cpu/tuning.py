@@ -1,4 +1,4 @@
-"""Tile sizes: a launch is divided into workgroups, which threads take one by one."""
+"""Tile sizes of launches: threads take workgroups, of one tile each, one by one."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from bitnet_hal.plugin import KernelSpec, Tuning
 from bitnet_hal.rounding import ceil_div
 
 PACKED_ROWS = 8
-"""Rows up to which a ternary matrix is multiplied from its packed blocks, without unpacking panels (as in C++)."""
+"""The maximum rows for which a ternary matrix is multiplied from its packed blocks, without panels (as in C++)."""
 DECODE_BLOCK = 256
-"""Columns of a block that embed_rows decodes as a whole."""
+"""The columns of a block that embed_rows decodes at once."""
 EXPERT_ROWS = 32
-"""Matrix rows of an expert per workgroup."""
+"""The matrix rows of an expert per workgroup."""
 CHANNELS = 512
-"""Channels of a convolution per workgroup."""
+"""The channels of a convolution per workgroup."""
 TRIED_ROWS = (16, 32, 64, 128)
-"""Matrix rows per workgroup among which `bitnet tune` chooses."""
+"""The matrix rows per workgroup among which `bitnet tune` chooses."""
 HEAD_ROWS = {"pack_head": 256, "approx_logits": 256, "refine_logits": 4096}
-"""Rows of the head for a workgroup; rescoring looks at all bounds first, so its share is larger."""
+"""The rows of the head per workgroup; refine_logits reads all bounds first, so its workgroups are larger."""
 
 
 def select_tuning(spec: KernelSpec, params: Mapping[str, int | float], panel_rows: int, threads: int) -> Tuning:
-    """Return the tiles of a launch. panel_rows: matrix rows that the code path unpacks together."""
+    """Return the tuning of a launch. panel_rows: the matrix rows that the code path unpacks together."""
     rows = int(params.get("rows", 1))
     tile = dict.fromkeys(spec.tuning, 1)
     if spec.name in ("embed_rows", "embed_rows_ternary"):
@@ -53,8 +53,11 @@ def candidate_tunings(spec: KernelSpec, params: Mapping[str, int | float], usual
 
 
 def _attention(params: Mapping[str, int | float], rows: int, threads: int) -> dict[str, int]:
-    """Return the tile of attention: all query heads of one key/value head, and 32 rows of a prompt, which share decoded
-    blocks. In decode steps a workgroup takes fewer heads if half of the threads would be idle otherwise."""
+    """Return the tile of attention: all query heads of one key/value head, and 32 rows of a prompt.
+
+    These share decoded blocks. In decode steps a workgroup has fewer heads if half of the threads would be idle
+    otherwise.
+    """
     heads = int(params["n_heads"])
     tile_t = 32 if rows > PACKED_ROWS else 1
     tile_n = heads // int(params["n_kv_heads"])

@@ -16,6 +16,8 @@ LONG_ROWS = 4096
 """The number of columns from which norms and products divide a row differently."""
 PERSISTENT = {"TILE_N": 1 << 20, "TILE_T": 1 << 20, "SPLITS": MULTIPROCESSORS}
 """The tile of kernels with one block per multiprocessor that takes one tile after the other."""
+COPY_ALIGNMENT = 1024
+"""The alignment in bytes of the tiles of bulk copies in shared memory."""
 
 
 def attention_dims(*, wgmma: bool) -> tuple[int, ...]:

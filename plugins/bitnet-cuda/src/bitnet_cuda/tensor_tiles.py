@@ -1,4 +1,7 @@
-"""Tunings of the tensor-core kernels for prompts and batches; batch_tiles.py has the ternary products of batches."""
+"""Tunings of the tensor-core kernels for prompts and batches.
+
+The ternary products of batches are in batch_tiles.py, the products of tables in table_tiles.py.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 
-from bitnet_cuda import batch_tiles
+from bitnet_cuda import batch_tiles, table_tiles
 from bitnet_cuda.kernels.portable.tiles import F16, INT8, quantize, tuned
-from bitnet_cuda.limits import BATCH_ROWS, FULL_GPU, LONG_ROWS, MULTIPROCESSORS, PERSISTENT, attention_dims
+from bitnet_cuda.limits import (
+    BATCH_ROWS,
+    COPY_ALIGNMENT,
+    FULL_GPU,
+    LONG_ROWS,
+    MULTIPROCESSORS,
+    PERSISTENT,
+    attention_dims,
+)
 
-DENSE_ROWS = 5
-"""The number of rows from which products of f16 tables use tensor cores.
-
-For eight rows these took 3 % less of a step than matmul_dense_few.cu.
-"""
-COPY_ALIGNMENT = 1024
-"""The alignment in bytes of the tiles of bulk copies in shared memory."""
 SPREAD = {"SHARED": 113 << 10, "BESIDE": 76 << 10}
 """The bytes of shared memory that limit the blocks of a norm to one (SHARED) or two (BESIDE) per multiprocessor.
 
@@ -42,11 +46,9 @@ def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: boo
     if name == "rms_norm_quantize":
         return norm_quantize(params) if wgmma else None
     if name == "matmul_dense":
-        return dense(constants, params, wgmma=wgmma)
+        return table_tiles.dense(constants, params, wgmma=wgmma)
     if name == "approx_logits":
-        several = int(params["rows"]) > 1
-        whole_words = int(params["width"]) % 16 == 0
-        return approx_tile(int(params["rows"]), int(params["outs"])) if wgmma and several and whole_words else None
+        return table_tiles.approx(params) if wgmma else None
     if name == "attention":
         supported = constants["KV"] in (F16, INT8) and params["head_dim"] in attention_dims(wgmma=wgmma)
         if not supported or int(params["rows"]) <= BATCH_ROWS:
@@ -254,84 +256,4 @@ def attention_tile(params: Params, *, wgmma: bool, kv: int) -> Tuning:
         PAIRED=int(paired),
         STAGES=stages,
         SHARED=stages * 4 * head_dim * KV_BLOCK + COPY_ALIGNMENT,
-    )
-
-
-def dense(constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
-    """Return the tuning of a product of an f16 table, or None for few rows, other types and odd widths."""
-    rows = int(params["rows"])
-    outs = int(params["outs"])
-    if rows < DENSE_ROWS or constants["DTYPE"] != F16 or int(params["width"]) % 64:
-        return None
-    return dense_tile(outs) if wgmma else dense_mma_tile(rows, outs)
-
-
-def dense_tile(outs: int) -> Tuning:
-    """Return the tuning of matmul_dense_stream.cu. A stage has SPAN_N table rows by 64 columns, a block TILE_N rows."""
-    span_n = 256
-    tile_t = 64
-    stages = 4
-    table_bytes = 2 * 64 * span_n
-    row_bytes = 2 * 2 * 64 * tile_t  # x as two f16
-    return tuned(
-        3 * 128,
-        {"TILE_N": span_n * ceil_div(outs, span_n * MULTIPROCESSORS), "TILE_T": tile_t},
-        "stream",
-        SPAN_N=span_n,
-        STAGES=stages,
-        SHARED=stages * (table_bytes + row_bytes) + COPY_ALIGNMENT,
-    )
-
-
-def dense_mma_tile(rows: int, outs: int) -> Tuning:
-    """Return the tuning of matmul_dense_mma.cu. A block has TILE_N table rows, SUB_N of them in a stage."""
-    warps_n = 4
-    warps_t = 1 if rows <= 16 else 2
-    stages = 4
-    return tuned(
-        32 * warps_n * warps_t,
-        {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 * warps_t},
-        "mma",
-        SUB_N=128,
-        WARPS_N=warps_n,
-        WARPS_T=warps_t,
-        STAGES=stages,
-        SHARED=stages * 4096 * (warps_n + warps_t),
-    )
-
-
-def approx_tile(rows: int, outs: int) -> Tuning:
-    """Return the tuning of approx_logits_stream.cu.
-
-    A stage has BOXES * SPAN_N rows of the head by 128 columns, a block TILE_N rows.
-    """
-    span_n = 256
-    boxes = 1
-    group = 384
-    if rows <= 8:
-        span_t = 8
-        stages = 6
-    elif rows <= 16:
-        span_t = 16
-        stages = 5
-    elif rows <= 32:
-        span_t = 32
-        stages = 4
-        group = 512
-    else:
-        span_t = 32
-        stages = 2
-        boxes = 2
-    stage_rows = span_n * boxes
-    x_bytes = 2 * 128 * 4 * span_t if boxes > 1 else 0  # f32 of two stages: registers have no room for them
-    stage_bytes = 128 * (stage_rows + 3 * span_t)  # codes, and x as three planes of bytes
-    return tuned(
-        group,
-        {"TILE_N": stage_rows * min(8, ceil_div(outs, stage_rows * MULTIPROCESSORS)), "TILE_T": span_t},
-        "stream",
-        SPAN_N=span_n,
-        BOXES=boxes,
-        SPAN_T=span_t,
-        STAGES=stages,
-        SHARED=stages * stage_bytes + x_bytes + COPY_ALIGNMENT,
     )

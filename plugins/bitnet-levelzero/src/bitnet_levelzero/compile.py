@@ -26,7 +26,7 @@ def archive() -> dict[str, bytes]:
 
 
 class Compiler:
-    """Builder of a device's modules, with a cache of their native code on disk.
+    """The compiler of a device's modules, with a cache of their native code on disk.
 
     identity: names the device and its driver. With several drivers, loaders up to 1.8 crash when asked for the log of a
     module that was not built, so then no log is requested.
@@ -39,8 +39,10 @@ class Compiler:
         self._cache = ProgramCache(BACKEND)
 
     def kernel(self, program: str, group: int) -> tuple[Handle, Handle]:
-        """Return (module, kernel) of a program, with its group size set. Raises KernelCompileError with the compiler's
-        log."""
+        """Return (module, kernel) of a program, with its group size set.
+
+        Raises KernelCompileError with the compiler's log.
+        """
         spirv = archive()[program]
         entry = program.partition(".")[0]
         key = ProgramCache.key(*self._identity, spirv)

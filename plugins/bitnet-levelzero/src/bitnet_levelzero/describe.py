@@ -21,7 +21,7 @@ from bitnet_levelzero.tuning import architecture
 MIN_API = (1, 3)
 MIN_SPIRV = (1, 2)
 ALIGNMENT = 16
-"""Bytes: kernels load 16 at a time."""
+"""The alignment of views in bytes: kernels load 16 at a time."""
 GPU = 1  # ze_device_type_t
 INTEGRATED = 1  # ze_device_property_flag_t
 SUBDEVICE = 2
@@ -39,8 +39,10 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class LevelZeroGpu:
-    """A device with its driver. card: the whole GPU. tile: number of the tile, -1 for a whole GPU. ordinal: the queue
-    group that computes."""
+    """A device with its driver.
+
+    card: the whole GPU. tile: number of the tile, -1 for a whole GPU. ordinal: the queue group that computes.
+    """
 
     driver: Handle
     card: Handle
@@ -51,8 +53,10 @@ class LevelZeroGpu:
 
 
 def usable() -> list[LevelZeroGpu]:
-    """Return the GPUs of all drivers that are recent enough, each followed by its tiles if it has several. Raises
-    BackendUnavailableError with the reason if there is none."""
+    """Return the GPUs of all drivers that are recent enough, each followed by its tiles if it has several.
+
+    Raises BackendUnavailableError with the reason if there is none.
+    """
     _initialise()
     devices: list[tuple[Handle, Handle, Handle]] = []
     for driver in listed("zeDriverGet"):
@@ -84,8 +88,10 @@ def _unavailable(reason: str, code: str = "") -> BackendUnavailableError:
 
 
 def describe(driver: Handle, card: Handle, device: Handle, index: int) -> LevelZeroGpu | None:
-    """Return a device with its DeviceInfo, None if it is not a GPU. Raises BackendUnavailableError if its driver is too
-    old."""
+    """Return a device with its DeviceInfo, None if it is not a GPU.
+
+    Raises BackendUnavailableError if its driver is too old.
+    """
     about = given("zeDeviceGetProperties", device)
     if about["type"] != GPU:
         return None

@@ -1,4 +1,4 @@
-"""Choice of the precompiled program of a launch. Programs have no shape built in, so that there are few of them."""
+"""The choice of a launch's precompiled program. Programs have no shape built in, so that there are few of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ ALTERNATIVES = TuningTable(table(__file__, "alternatives.toml"))
 
 
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
-    """Return the selected tuning, then others that `bitnet tune` measures: other numbers of lanes per matrix row, and
-    widths of subgroups that the GPU has."""
+    """Return the selected tuning, then others that `bitnet tune` measures.
+
+    These are other numbers of lanes per matrix row, and the widths of subgroups that the GPU has.
+    """
     selected = TUNINGS.tune(query)
     if selected.variant == "narrow":
         return [selected]

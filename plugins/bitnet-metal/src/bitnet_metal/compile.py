@@ -14,7 +14,7 @@ from bitnet_metal.errors import not_built, refused
 
 FOLDER = Path(__file__).parent / "kernels"
 ROOM = "ROOM"
-"""The only constant that is a macro: it sizes threadgroup memory, which function constants cannot."""
+"""The only constant that is a macro, since function constants cannot size threadgroup memory."""
 SIMD = 32
 """Threads of a simdgroup on every Apple GPU."""
 
@@ -33,14 +33,13 @@ def constants_of(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning)
 
 
 def entry_points(spec: KernelSpec, tuning: Tuning) -> tuple[str, ...]:
-    """Return the names of the functions. The second combines the partial results that the threadgroups of the first
-    left in the workspace."""
+    """Return the names of the functions: the kernel, and one that merges its results if it has a workspace."""
     first = tuning.source(spec.name)
     return (first, f"{spec.name}_merge") if tuning.workspace else (first,)
 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
-    """Return the whole text: function constants, parameters, then the kernel with its includes."""
+    """Return the MSL text: function constants, parameters, then the kernel with its includes."""
     declared = "".join(
         f"constant uint {name} [[function_constant({index})]];\n"
         for index, name in enumerate(constants_of(spec, constants, tuning))
@@ -52,7 +51,10 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
 
 
 class Compiler:
-    """Builder of a device's pipelines. It caches libraries; core caches kernels, and macOS machine code on disk."""
+    """The compiler of a device's pipelines.
+
+    It caches libraries; core caches kernels, and macOS machine code on disk.
+    """
 
     def __init__(self, device: Handle) -> None:
         self._device = device
@@ -76,7 +78,7 @@ class Compiler:
         if text not in self._libraries:
             options = metal.MTLCompileOptions.alloc().init()
             options.setLanguageVersion_(metal.MTLLanguageVersion3_0)
-            options.setFastMathEnabled_(False)  # norms find NaN and Inf
+            options.setFastMathEnabled_(False)  # norms must detect NaN and Inf
             self._libraries[text] = _made(self._device.newLibraryWithSource_options_error_(text, options, None), name)
         given = metal.MTLFunctionConstantValues.alloc().init()
         for index, value in enumerate(values):

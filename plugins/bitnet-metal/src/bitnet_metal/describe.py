@@ -11,14 +11,18 @@ from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 
 FAMILIES = (10, 9, 8, 7)
-"""Supported GPU families, newest first: simd_sum and simdgroup_matrix exist from 7 (M1) on, and a later GPU counts as
-the newest."""
+"""The supported GPU families, newest first.
+
+simd_sum and simdgroup_matrix exist from 7 (M1) on; a later GPU counts as the newest.
+"""
 OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"}
 
 
 def usable() -> list[EnumeratedDevice]:
-    """Return the GPUs that can be used; the others keep their index. Raises BackendUnavailableError if there is
-    none."""
+    """Return the GPUs that can be used, with their index among all GPUs.
+
+    Raises BackendUnavailableError if there is none.
+    """
 
     def described(device: Handle, index: int) -> EnumeratedDevice | str:
         supported = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))

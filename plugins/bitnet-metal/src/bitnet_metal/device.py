@@ -24,7 +24,7 @@ class MetalDevice(TuningMixin, QueuedDevice):
         self.compiler = Compiler(handle)
 
     def free_memory(self) -> int:
-        """Return the bytes left of the working set that macOS recommends."""
+        """Return the free bytes of the working set that macOS recommends."""
         return max(0, int(self._handle.recommendedMaxWorkingSetSize()) - int(self._handle.currentAllocatedSize()))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
@@ -34,8 +34,10 @@ class MetalDevice(TuningMixin, QueuedDevice):
         return made
 
     def _new(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
-        """Allocate a buffer, which is zeroed if it is shared. Raises OutOfMemoryError beyond the recommended working
-        set, because macOS would begin to swap."""
+        """Allocate a buffer, zeroed if it is shared.
+
+        Raises OutOfMemoryError beyond the recommended working set, because macOS would start to swap.
+        """
         shared = kind is not MemoryKind.DEVICE or nbytes <= SMALL
         mode = module().MTLResourceStorageModeShared if shared else module().MTLResourceStorageModePrivate
         handle = None

@@ -12,15 +12,18 @@ from bitnet_hal.rounding import round_up
 from bitnet_metal.driver import Handle, module, pool
 
 PAGE = 16 << 10
-"""Bytes of a page of Apple silicon; wrapped memory begins and ends at multiples of it."""
+"""The bytes of a page of Apple silicon; wrapped memory starts and ends at multiples of it."""
 SMALL = 1 << 20
-"""Bytes up to which DEVICE buffers are shared, because the host reads some for every token; larger ones are private."""
+"""The maximum bytes of a shared DEVICE buffer: the host reads some for every token. Larger ones are private."""
 
 
 @dataclass(eq=False, slots=True)
 class MetalBuffer:
-    """An MTLBuffer. offset: of the first byte in the handle. host: its bytes, empty if it is private. wrapped: the
-    bytes belong to the caller."""
+    """An MTLBuffer.
+
+    offset: of the first byte in the handle. host: its bytes, empty if it is private. wrapped: the bytes belong to the
+    caller.
+    """
 
     handle: Handle
     nbytes: int
@@ -31,8 +34,7 @@ class MetalBuffer:
 
 
 def wrap(device: Handle, host: memoryview) -> MetalBuffer | None:
-    """Wrap the pages that contain these bytes without a copy. Returns None if Metal or the alignment does not allow
-    it."""
+    """Wrap the pages that contain these bytes without a copy. Returns None if Metal or the alignment forbids it."""
     address = int(np.frombuffer(host, np.uint8).ctypes.data)
     offset = address % PAGE
     length = round_up(offset + host.nbytes, PAGE)

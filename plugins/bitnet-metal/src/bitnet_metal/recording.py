@@ -16,13 +16,13 @@ from bitnet_metal.memory import MetalBuffer
 
 MetalLaunch = BoundLaunch[MetalBuffer, MetalKernel]
 BATCH = 1024
-"""Dispatches of a command buffer; the first one after a wait is committed at once, so that the GPU starts."""
+"""The dispatches of a command buffer; the first one after a wait is committed at once, so that the GPU starts."""
 IN_FLIGHT = 32
-"""Most command buffers that are committed and not finished: at its own limit Metal would block without a bound."""
+"""The maximum number of unfinished command buffers; at its own limit Metal would block without a time limit."""
 MAX_COMMANDS = 16_384
-"""Commands of an indirect command buffer, by Metal's feature tables."""
+"""The maximum number of commands of an indirect command buffer, by Metal's feature tables."""
 PARAMETER_STRIDE = 256
-"""Bytes between two sets of parameters; Metal binds `constant` memory at multiples of 32 at least."""
+"""The bytes between two sets of parameters; Metal binds `constant` memory at multiples of 32 or more."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,8 +36,10 @@ class Indirect:
 
 
 def _dispatches(launch: MetalLaunch) -> Iterator[tuple[Handle, tuple[Handle, Handle]]]:
-    """Yield (pipeline, (threadgroups, threads per threadgroup)) of each stage. A merge has one threadgroup for all
-    splits."""
+    """Yield (pipeline, (threadgroups, threads per threadgroup)) of each stage.
+
+    A merge has one threadgroup for all splits.
+    """
     size = module().MTLSize
     x, y, _ = launch.grid
     threads = size(launch.kernel.tuning.private["GROUP"], 1, 1)

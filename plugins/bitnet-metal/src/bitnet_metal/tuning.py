@@ -1,4 +1,4 @@
-"""Choice of the source, tile and threads of a launch, by family of GPU."""
+"""The choice of a launch's source, tile and threads, by family of GPU."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from bitnet_hal.plugin import Tuning, TuningQuery, table
 from bitnet_hal.rounding import ceil_div
 
 GROUP = 256
-"""Threads of a threadgroup, unless a function below chooses others."""
+"""The threads of a threadgroup, unless a function below chooses another number."""
 MAX_WIDTH = 65_535
-"""Columns of a product whose sums are exact: kernels/codes.h proves it."""
+"""The maximum columns of a product whose sums are exact (proof in kernels/codes.h)."""
 NORM_ROOMS = (1024, 2048, 4096, 8192, 16384)
-"""Columns of threadgroup memory for a norm fused with its product; each is a library of its own."""
+"""Sizes in columns of the threadgroup memory of a norm fused with its product; each has its own library."""
 ROTATION_ROOMS = (1024, 4096)
-"""Columns of threadgroup memory for a rotation."""
+"""Sizes in columns of the threadgroup memory of a rotation."""
 KEY_ROOMS = (64, 128, 256, 1024)
-"""Elements of threadgroup memory for a key of a delta net."""
+"""Sizes in elements of the threadgroup memory for a key of a delta net."""
 MAX_HEAD = 512
-"""Elements of the largest head."""
+"""The maximum elements of a head."""
 WHOLE_ROWS = 64
-"""Rows above which one threadgroup norms and rotates a whole row."""
+"""The number of rows above which one threadgroup norms and rotates a whole row."""
 SPLIT_TOKENS = 8192
-"""Logits from which on several threadgroups search a row."""
+"""The number of logits from which several threadgroups search a row."""
 ARGMAX_SPLITS = 32
 
 FEW_SHAPES = ((64, 4), (32, 4), (128, 4), (256, 4), (64, 2), (64, 8))
-"""Threads of a threadgroup, and matrix rows of a simdgroup, of the products of few rows that `bitnet tune` measures."""
+"""(Threads of a threadgroup, matrix rows of a simdgroup) of the products of few rows that `bitnet tune` measures."""
 MAX_SUMS = 16
-"""Sums of a thread in these products: matrix rows times rows of activations."""
+"""The maximum sums of a thread in these products: matrix rows times rows of activations."""
 
 Family = Mapping[str, int]
 """A row of families.toml."""
@@ -36,13 +36,16 @@ FAMILIES: dict[str, Family] = table(__file__, "families.toml")
 
 
 def select_tuning(query: TuningQuery) -> Tuning:
-    """Return the tuning of one launch. Raises UnsupportedError if the device does not run it."""
+    """Return the tuning of a launch. Raises UnsupportedError if the device does not support it."""
     return _FORMULAS[query.spec.name](query, FAMILIES[str(query.info.extra["family"])])
 
 
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
-    """Return the selected tuning, then others that `bitnet tune` measures: other numbers of simdgroups, and of matrix
-    rows of each; for prompts the kernel of few rows, which needs no threadgroup memory."""
+    """Return the selected tuning, then others that `bitnet tune` measures.
+
+    These are other numbers of simdgroups and of matrix rows of each; for prompts the kernel of few rows, which needs no
+    threadgroup memory.
+    """
     selected = select_tuning(query)
     name = query.spec.name
     if name.startswith("matmul_ternary"):
@@ -103,7 +106,7 @@ def _room(rooms: tuple[int, ...], needed: int) -> int:
 
 
 def _head(query: TuningQuery) -> dict[str, int]:
-    """Return the constants of a kernel that works on heads."""
+    """Return the constants of a kernel that processes heads."""
     dim = query["head_dim"]
     if dim > MAX_HEAD:
         raise query.unsupported(f"heads of {dim} elements are larger than {MAX_HEAD}")
@@ -160,8 +163,10 @@ def _rotation(query: TuningQuery, family: Family) -> Tuning:
 
 
 def _rotated(query: TuningQuery, family: Family) -> Tuning:
-    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it. A thread has
-    four columns."""
+    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it.
+
+    A thread has four columns.
+    """
     block = query["block"]
     room = ROTATION_ROOMS[0]
     normed = "NORM" in query and query["NORM"] == 1
@@ -179,7 +184,7 @@ def _rotated(query: TuningQuery, family: Family) -> Tuning:
 
 
 def _convolution(query: TuningQuery, family: Family) -> Tuning:
-    """Return the tuning of causal_conv1d, which shares out many rows in strips."""
+    """Return the tuning of causal_conv1d, which divides many rows into strips."""
     if query["rows"] <= 8:
         return Tuning({"TILE_N": 64}, private={"GROUP": 64})
     return Tuning({"TILE_N": 32}, private={"GROUP": GROUP})

@@ -1,4 +1,4 @@
-"""Building of programs, and the cache of their binaries on disk."""
+"""Compilation of OpenCL programs, with a cache of their binaries on disk."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bitnet_opencl.errors import BACKEND, checked
 
 
 class Compiler:
-    """Builder of a device's programs.
+    """The compiler of a device's programs.
 
-    The cache also serves PoCL, which has a cache itself: PoCL parses each source before it looks there, which takes 70
-    ms of processor time on a 2.5 GHz Xeon; loading a binary takes 4 ms.
+    PoCL uses the cache too, although it has one itself: it parses each source before a lookup there, which takes 70 ms
+    of processor time on a 2.5 GHz Xeon; loading a binary takes 4 ms.
     """
 
     def __init__(self, context: cl.Context, device: cl.Device, cache: ProgramCache | None = None) -> None:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 ALIGNMENT = 16
-"""Bytes: kernels load 16 at a time. A view is an offset that the kernel adds, so CL_DEVICE_MEM_BASE_ADDR_ALIGN, which
-applies to sub-buffers, does not matter."""
+"""The alignment of views in bytes: kernels load 16 at a time.
+
+A kernel adds the offset of a view itself, so CL_DEVICE_MEM_BASE_ADDR_ALIGN, which applies to sub-buffers, is unused.
+"""
 DIALECT = (6, 1)
-"""Lowest compute capability of NVIDIA GPUs with the instructions of nvidia/dialect.clh."""
+"""The lowest compute capability with the instructions of nvidia/dialect.clh."""
 PTX = (8, 0)
-"""Lowest compute capability of NVIDIA GPUs with the tensor core instructions of nvidia/*.cl."""
+"""The lowest compute capability with the tensor-core instructions of nvidia/*.cl."""
 CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7
 """A bit of CL_DEVICE_SINGLE_FP_CONFIG."""
 LAYER_GROUP = 512
@@ -33,8 +35,10 @@ _NO_DRIVER = (
 
 
 def usable() -> list[EnumeratedDevice]:
-    """Return the devices that have a compiler; the others keep their index. Raises BackendUnavailableError if there is
-    none."""
+    """Return the devices that have a compiler, with their index among all devices.
+
+    Raises BackendUnavailableError if there is none.
+    """
     try:
         import pyopencl as cl
 
@@ -126,7 +130,7 @@ def usm_support(capabilities: int) -> str:
 
 
 def transfer_mode(capabilities: int, unified: bool) -> TransferMode:
-    """Return UNIFIED for a device that works in the host's memory and reports fine-grained shared memory."""
+    """Return UNIFIED for a device that uses the host's memory and reports fine-grained shared memory."""
     in_place = unified and usm_support(capabilities).startswith("fine-grain")
     return TransferMode.UNIFIED if in_place else TransferMode.EXPLICIT_COPY
 
@@ -149,7 +153,7 @@ def nvidia_capability(device: cl.Device) -> tuple[int, int]:
 
 
 def device_type(device: cl.Device, unified: bool) -> DeviceType:
-    """Return SOFTWARE for a device that is carried out by a CPU, else INTEGRATED or GPU by its memory."""
+    """Return SOFTWARE for a device that runs on a CPU, else INTEGRATED or GPU by its memory."""
     import pyopencl as cl
 
     software = any(word in device.name.lower() for word in KNOWN["software"]["names"])

@@ -78,7 +78,7 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         return OpenCLBuffer(handle, nbytes, kind)
 
     def _wrap(self, host: memoryview) -> OpenCLBuffer | None:
-        """Use host memory in place (CL_MEM_USE_HOST_PTR) if the device works in host memory, else return None."""
+        """Use host memory in place (CL_MEM_USE_HOST_PTR) if the device uses host memory, else return None."""
         if self.info.transfer is not TransferMode.UNIFIED or host.nbytes > self.info.max_allocation:
             return None
         data = np.frombuffer(host, dtype=np.uint8)
@@ -124,7 +124,7 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
             cl.enqueue_nd_range_kernel(self._queue, kernel.direct, *sizes_of(launch))
 
     def _record(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> None:
-        """Make a kernel object for each launch, whose arguments are set once."""
+        """Create a kernel object for each launch and set its arguments once."""
         recording.native = tuple(prepared(self._queue, launch) for launch in recording.launches)
 
     def _replay_many(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel], times: int) -> None:
@@ -136,7 +136,7 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
             self._queue.flush()
 
     def _timings(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> list[float]:
-        """Time each launch by the device's clock, to which NVIDIA's driver adds about 5 us per launch."""
+        """Time each launch by the device's clock; NVIDIA's driver adds about 5 us per launch."""
         self._wait()
         launches: tuple[PreparedLaunch, ...] = recording.native
         properties = cl.command_queue_properties.PROFILING_ENABLE
@@ -146,8 +146,10 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         return [(event.profile.end - event.profile.start) * 1e-9 for event in events]
 
     def _wait(self) -> None:
-        with checked("synchronize"):
+        try:
             self._reach(self._fence())
+        except cl.Error as error:
+            raise converted(error, "synchronize") from error
         self._copies.clear()
         self._ring.drained()
 
@@ -155,7 +157,7 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
         return cl.enqueue_marker(self._queue)
 
     def _reach(self, fence: cl.Event) -> None:
-        """Wait for an event, on a CPU without a limit unless the user set one."""
+        """Wait for an event; on a CPU there is no time limit unless the user set one."""
         if self._patient:
             fence.wait()
             return

@@ -23,7 +23,7 @@ check = STATUSES.check
 
 
 def converted(error: cl.Error, operation: str, **details: Unpack[ErrorDetails]) -> GpuError:
-    """Return the exception for one of pyopencl's, whose text is the compiler's log after a failed build."""
+    """Return the exception for an error of pyopencl; after a failed build its text is the compiler's log."""
     status = getattr(error, "code", None) or INVALID_OPERATION
     if status == BUILD_FAILURE:
         details["log"] = str(error)

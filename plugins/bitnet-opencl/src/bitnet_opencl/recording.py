@@ -58,8 +58,10 @@ def set_arguments(kernel: cl.Kernel, launch: OpenCLLaunch) -> None:
 
 @cache
 def _driver() -> Any:
-    """Return the loader's clEnqueueNDRangeKernel. A direct call avoids the event and the microsecond that pyopencl
-    adds. None on Windows, whose libraries do not export the functions that they are linked with."""
+    """Return the loader's clEnqueueNDRangeKernel, or None on Windows, whose libraries do not export it.
+
+    A direct call avoids the event and the microsecond that pyopencl adds.
+    """
     try:
         return ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
     except (OSError, AttributeError):

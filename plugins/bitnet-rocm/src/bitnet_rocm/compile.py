@@ -17,13 +17,13 @@ FOLDERS = (KERNELS / "amd", PORTABLE)
 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
-    """Return the translation unit, with constants as macros and includes resolved."""
+    """Return the translation unit of a kernel, with its constants as macros and its includes inserted."""
     name = f"{tuning.source(spec.name)}.cu"
     return source_text(FOLDERS, name, {**constants, **tuning.tile, **tuning.private}, backend="rocm")
 
 
 def options(architecture: str, wave: int = 0) -> list[bytes]:
-    """Return hipRTC's options, without fast-math, so that norms find NaN and Inf.
+    """Return the options of hipRTC. There is no fast-math: norms must detect NaN and Inf.
 
     wave: the threads of a wave; 0 for the compiler's own choice.
     """
@@ -50,6 +50,9 @@ def compile_code(name: str, source: str, architecture: str, wave: int = 0) -> by
 
 
 def cached_code(name: str, source: str, architecture: str, runtime: str, wave: int = 0) -> bytes:
-    """Return the stored result of `compile_code`, or compile. runtime: the version of the HIP runtime."""
+    """Return the code object from the cache on disk; compile and store it if it is missing.
+
+    runtime: the version of the HIP runtime.
+    """
     parts: list[str | bytes] = [source, architecture, *options(architecture, wave), runtime]
     return kept("rocm", parts, lambda: compile_code(name, source, architecture, wave))

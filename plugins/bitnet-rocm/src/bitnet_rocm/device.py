@@ -27,8 +27,10 @@ MAPPED = 2
 
 
 def calls(api: Any, ordinal: int) -> Calls:
-    """Return the runtime's functions. There is no memory pool: buffers live as long as a model, and hipMalloc rounds
-    sizes up only a little (docs/amd.md)."""
+    """Return the runtime's functions for StreamDevice.
+
+    There is no memory pool: buffers live as long as a model, and hipMalloc rounds sizes up only a little (docs/amd.md).
+    """
     kinds = api.hipMemcpyKind
     mode = api.hipStreamCaptureMode.hipStreamCaptureModeRelaxed
     return Calls(

@@ -19,16 +19,15 @@ else:
     from bitnet_rocm.kernels.portable.tiles import select_tuning as portable
 
 MOST_COLUMNS = 32_768
-"""Columns of the longest row that a norm fused with its product keeps in 48 KiB of shared memory, with scales and
-sums."""
+"""The maximum width of a norm fused with its product: codes, scales and sums fit 48 KiB of shared memory."""
 MFMA = ("gfx90a", "gfx942")
 """Architectures with MFMA matrix cores that kernels/amd/matrix.cuh supports, in waves of 64 threads."""
 WMMA = ("gfx11", "gfx120")
 """Architectures with WMMA matrix cores that it supports, in waves of 32 threads."""
 WAVES_OF_BOTH = ("gfx10", "gfx11", "gfx12")
-"""Architectures whose compiler makes waves of 32 threads unless it is told otherwise."""
+"""Architectures with waves of 32 and of 64 threads; the compiler's default is 32."""
 WAVE = "WAVEFRONT"
-"""The private constant of kernels that are compiled for waves of so many threads (`compile.options`)."""
+"""The private constant with the threads of a wave for which a kernel is compiled (`compile.options`)."""
 
 
 def select_tuning(
@@ -49,8 +48,10 @@ def select_tuning(
 def candidate_tunings(
     spec: KernelSpec, constants: Constants, params: Params, compute_units: int, architecture: str = ""
 ) -> list[Tuning]:
-    """Return the selected tuning, then others that `bitnet tune` measures: other tiles, and waves of 64 threads if the
-    GPU has both kinds."""
+    """Return the selected tuning, then others that `bitnet tune` measures.
+
+    These are other tiles, and waves of 64 threads if the GPU has both widths.
+    """
     selected = select_tuning(spec, constants, params, compute_units, architecture)
     others: list[Tuning] = []
     if spec.name in ("norm_matmul", "norm_matmul_glu"):
@@ -76,9 +77,11 @@ def matrix(tile: Tuning, architecture: str) -> Tuning:
 
 
 def fused(constants: Constants, params: Params) -> Tuning:
-    """Return the tuning of a norm fused with its product (in norm_matmul_glu.cu TILE_N rows of each half). Each warp
-    processes 256 columns per step, in STEPS steps. Raises UnsupportedError if separate launches are faster, or shared
-    memory is too small."""
+    """Return the tuning of a norm fused with its product.
+
+    TILE_N counts the rows of each half in norm_matmul_glu.cu. A warp multiplies 256 columns per step, in STEPS steps.
+    Raises UnsupportedError if separate launches are faster or shared memory is too small.
+    """
     rows = int(params["rows"])
     columns = int(params["columns"])
     if rows > 1 or columns > MOST_COLUMNS:

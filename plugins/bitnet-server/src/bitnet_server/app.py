@@ -6,6 +6,7 @@ from typing import Any
 
 from bitnet_hal.errors import BitnetError
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -104,6 +105,8 @@ async def _not_found(request: Request, _: Exception) -> Response:
     return error_response(error, request.scope)
 
 
-async def _wrong_method(request: Request, _: Exception) -> Response:
-    error = ApiError(405, f"{request.method} is not possible here", code="method_not_allowed")
+async def _wrong_method(request: Request, exc: Exception) -> Response:
+    """Return a 405 with the methods that starlette names."""
+    allowed = dict(exc.headers or {}) if isinstance(exc, HTTPException) else {}
+    error = ApiError(405, f"{request.method} is not possible here", code="method_not_allowed", headers=allowed)
     return error_response(error, request.scope)

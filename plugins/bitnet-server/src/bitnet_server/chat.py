@@ -21,7 +21,7 @@ from bitnet_server.schema import ChatRequest, Message
 from bitnet_server.service import Service
 from bitnet_server.tool_calls import Parser, to_tool_calls
 from bitnet_server.tool_prompt import render_call, template_call, template_tools, trained, with_tool_prompt
-from bitnet_server.tools import Choice
+from bitnet_server.tools import ToolChoice
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
@@ -51,8 +51,8 @@ class ChatCall:
         self.states: Sequence[RequestState] = ()
 
     @cached_property
-    def _tools(self) -> Choice:
-        return Choice.of(self.request, trained=trained(self.model))
+    def _tools(self) -> ToolChoice:
+        return ToolChoice.of(self.request, trained=trained(self.model))
 
     @cached_property
     def _format(self) -> Grammar | None:
@@ -266,7 +266,7 @@ def _text(message: Message, where: str) -> str | None:
     return "".join(part.readable or "" for part in message.content)
 
 
-def chat_tokens(model: Model, messages: Sequence[Message], choice: Choice, variables: dict[str, Any]) -> list[int]:
+def chat_tokens(model: Model, messages: Sequence[Message], choice: ToolChoice, variables: dict[str, Any]) -> list[int]:
     """Return the tokens of a conversation; an assistant's message at its end is continued.
 
     Tools are described as the model was trained to read them if its template renders tools, else in the system message.

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bitnet_server import descriptions
-from bitnet_server.asked import Asked
 from bitnet_server.bodies import at_once, in_thread, json_response, read_body
 from bitnet_server.errors import ApiError, unavailable
 from bitnet_server.models import Models
+from bitnet_server.parsed_request import ParsedRequest
 from bitnet_server.response import Document
 from bitnet_server.schema import DetokenizeRequest, ModelRequest, R, TemplateRequest, TokenizeRequest, parse
 from bitnet_server.served_model import ServedModel
@@ -76,14 +76,14 @@ class Endpoints:
 
     async def load_model(self, request: Request) -> Response:
         """Load a model, and answer when it is loaded."""
-        asked = await self._parsed(request, ModelRequest)
-        async with self._models.use(asked.model):
+        parsed_request = await self._parsed(request, ModelRequest)
+        async with self._models.use(parsed_request.model):
             return json_response({"success": True})
 
     async def unload_model(self, request: Request) -> Response:
         """Begin to unload a model after its running requests."""
-        asked = await self._parsed(request, ModelRequest)
-        self._models.unload(self._models.find(asked.model))
+        parsed_request = await self._parsed(request, ModelRequest)
+        self._models.unload(self._models.find(parsed_request.model))
         return json_response({"success": True})
 
     async def kept_response(self, request: Request) -> Response:
@@ -95,22 +95,20 @@ class Endpoints:
 
     async def show(self, request: Request) -> Response:
         """Return Ollama's description of a model; does not load it."""
-        from bitnet_server.protocols.ollama import model_name
-        from bitnet_server.protocols.ollama_models import ShowRequest, show
+        from bitnet_server.protocols.ollama_models import ShowRequest, named_model, show
 
-        asked = await self._parsed(request, ShowRequest)
+        parsed_request = await self._parsed(request, ShowRequest)
         self._models.check_loaded()
-        return json_response(show(self._models.find(model_name(asked.model or asked.name or ""))))
+        return json_response(show(self._models.find(named_model(parsed_request))))
 
     async def pull(self, request: Request) -> Response:
         """Say that a model is there, as Ollama does after a download. Raises ApiError 404 for any other."""
-        from bitnet_server.protocols.ollama import model_name
-        from bitnet_server.protocols.ollama_models import PullRequest
+        from bitnet_server.protocols.ollama_models import PullRequest, named_model
 
-        asked = await self._parsed(request, PullRequest)
+        parsed_request = await self._parsed(request, PullRequest)
         self._models.check_loaded()
-        self._models.find(model_name(asked.model or asked.name or ""))
-        if asked.stream is False:
+        self._models.find(named_model(parsed_request))
+        if parsed_request.stream is False:
             return json_response({"status": "success"})
         return Response(b'{"status":"success"}\n', media_type="application/x-ndjson")
 
@@ -121,28 +119,30 @@ class Endpoints:
 
     async def tokenize(self, request: Request) -> Response:
         """Return the tokens of a text."""
-        asked = await self._parsed(request, TokenizeRequest)
-        text = asked.content if asked.content is not None else asked.prompt
+        parsed_request = await self._parsed(request, TokenizeRequest)
+        text = parsed_request.content if parsed_request.content is not None else parsed_request.prompt
         if text is None:
             raise ApiError(400, "content is missing", param="content")
-        special = asked.parse_special if asked.content is not None else True  # as in vLLM, whose field is prompt
-        async with self._models.use(asked.model) as service:
+        special = (
+            parsed_request.parse_special if parsed_request.content is not None else True
+        )  # as in vLLM, whose field is prompt
+        async with self._models.use(parsed_request.model) as service:
             service.check_text(text)
             model = service.model
-            bos = (asked.add_special or asked.add_special_tokens) and model.tokenizer.add_bos
+            bos = (parsed_request.add_special or parsed_request.add_special_tokens) and model.tokenizer.add_bos
             tokens = await in_thread(lambda: model.tokenizer.encode(text, add_bos=bos, parse_special=special))
             return json_response({"tokens": tokens, "count": len(tokens), "max_model_len": model.engine.max_model_len})
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of tokens."""
-        asked = await self._parsed(request, DetokenizeRequest)
-        async with self._models.use(asked.model) as service:
+        parsed_request = await self._parsed(request, DetokenizeRequest)
+        async with self._models.use(parsed_request.model) as service:
             tokenizer, vocab = service.model.tokenizer, service.model.config.vocab
 
             def decoded() -> str:
-                if max(asked.tokens, default=0) >= vocab:
+                if max(parsed_request.tokens, default=0) >= vocab:
                     raise ApiError(400, f"tokens names a token outside 0..{vocab - 1}", param="tokens")
-                return b"".join(map(tokenizer.token_bytes, asked.tokens)).decode("utf-8", "replace")
+                return b"".join(map(tokenizer.token_bytes, parsed_request.tokens)).decode("utf-8", "replace")
 
             text = await in_thread(decoded)
             return json_response({"content": text, "prompt": text})
@@ -151,10 +151,10 @@ class Endpoints:
         """Render messages as a prompt."""
         from bitnet_server.chat import plain_messages
 
-        asked = await self._parsed(request, TemplateRequest)
-        async with self._models.use(asked.model) as service:
+        parsed_request = await self._parsed(request, TemplateRequest)
+        async with self._models.use(parsed_request.model) as service:
             template = service.model.chat_template
-            prompt = await in_thread(lambda: template.render(plain_messages(asked.messages)))
+            prompt = await in_thread(lambda: template.render(plain_messages(parsed_request.messages)))
             return json_response({"prompt": prompt})
 
     def _found(self, request: Request) -> ServedModel:
@@ -168,13 +168,13 @@ class Endpoints:
         return await at_once(lambda: parse(body, kind), body)
 
 
-def posted(models: Models, parsed: Callable[[bytes], Asked[Document]]) -> Endpoint:
+def posted(models: Models, parsed: Callable[[bytes], ParsedRequest[Document]]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         models.check_accepting()
         body = await read_body(request, models.settings)
-        asked = await at_once(lambda: parsed(body), body)
-        async with models.use(asked.model, asked.keep_alive) as service:
-            return json_response(await in_thread(lambda: asked.build(service), body))
+        parsed_request = await at_once(lambda: parsed(body), body)
+        async with models.use(parsed_request.model, parsed_request.keep_alive) as service:
+            return json_response(await in_thread(lambda: parsed_request.build(service), body))
 
     return endpoint
 

@@ -25,7 +25,7 @@ _ANTHROPIC_TYPES = {
 def anthropic_error(error: ApiError) -> dict[str, Any]:
     """Return the error object of Anthropic's API."""
     kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error")
-    message = error.message
+    message = _naming(error)
     if error.code == "context_length_exceeded":
         message = f"prompt is too long: {message}"  # Claude Code looks for these words, and then shortens its history
     return {"type": "error", "error": {"type": kind, "message": message}}
@@ -41,7 +41,13 @@ def error_response(error: ApiError, scope: Scope) -> Response:
     if path.startswith("/v1/messages"):
         document = anthropic_error(error)
     elif path.startswith("/api/"):
-        document = {"error": error.message}
+        document = {"error": _naming(error)}
     else:
         document = error.document()
     return Response(msgspec.json.encode(document), error.status, error.headers, "application/json")
+
+
+def _naming(error: ApiError) -> str:
+    """Return the message of an error with the field, for which the object has no entry of its own."""
+    named = error.param is None or error.param.casefold() in error.message.casefold()
+    return error.message if named else f"{error.param}: {error.message}"

@@ -8,11 +8,11 @@ from bitnet_hal.errors import BitnetError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from bitnet_server.asked import Asked
 from bitnet_server.bodies import at_once, in_thread, json_response, read_body
 from bitnet_server.call import Call
 from bitnet_server.errors import ApiError, from_engine
 from bitnet_server.models import Models
+from bitnet_server.parsed_request import ParsedRequest
 from bitnet_server.request_state import GenerationRequest, now
 from bitnet_server.streams import ClientGoneError, EventStream, Reader, StreamStart, abort, collect
 from bitnet_server.waiting import model_of
@@ -24,7 +24,7 @@ class Generate:
     read: parses a body.
     """
 
-    def __init__(self, models: Models, read: Callable[[bytes], Asked[Call]]) -> None:
+    def __init__(self, models: Models, read: Callable[[bytes], ParsedRequest[Call]]) -> None:
         self._models, self._read = models, read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -128,6 +128,9 @@ class Loader:
         one.placed = (info, model.engine.memory_plan().weights)
         one.nbytes = one.nbytes or sum(tensor.nbytes for tensor in model.source.tensors)
         more = " and others" if model.others is not None else ""
+        layers = model.engine.layers_by_device
+        if len(layers) > 1:
+            more += ", layers " + ", ".join(f"{request} {count}" for request, count in layers.items())
         self._say(f"{one.names[0]} on {info.request} ({info.name}){more}, {one.service.slots} concurrent requests")
 
     async def _keep_count(self, one: ServedModel) -> None:

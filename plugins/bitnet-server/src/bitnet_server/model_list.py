@@ -11,7 +11,7 @@ from typing import Any
 
 from bitnet_core.cli.text_files import read_text
 from bitnet_core.options.engine import EngineOptions
-from bitnet_core.options.fields import Declared, check_options, option, options_of, unknown_option
+from bitnet_core.options.fields import DeclaredOption, check_options, option, options_of, unknown_option
 from bitnet_core.options.loading import LoadOptions
 from bitnet_hal.errors import UsageError, short
 
@@ -116,7 +116,7 @@ def _cached(plain: ListedModel) -> Iterator[ListedModel]:
 
 def _in_folder(folder: Path, plain: ListedModel) -> Iterator[ListedModel]:
     """Yield the models of a folder and of the folders in it, each in its best form as in a repository of the hub."""
-    from bitnet_core.hub.choose import choices
+    from bitnet_core.hub.model_files import choices
 
     for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         sizes = {path.name: path.stat().st_size for path in place.iterdir() if path.is_file()}
@@ -165,7 +165,7 @@ def _of_table(name: str, table: Mapping[str, Any], folder: Path, plain: ListedMo
     )
 
 
-def _value(one: Declared, value: Any) -> Any:
+def _value(one: DeclaredOption, value: Any) -> Any:
     """Return an option's value from a table's, which may be a text as on the command line."""
     return one.option.parse(value) if one.option.parse is not None and isinstance(value, str) else value
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 import msgspec
-from bitnet_core.options.fields import Declared, options_of
+from bitnet_core.options.fields import DeclaredOption, options_of
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -64,7 +64,7 @@ def _settings() -> list[dict[str, object]]:
     return [*rows, _row(NUMBERS["seed"], Meta(ge=0, le=1 << 31))]
 
 
-def _row(one: Declared, limits: Meta) -> dict[str, object]:
+def _row(one: DeclaredOption, limits: Meta) -> dict[str, object]:
     return {
         "name": one.name,
         "label": one.name.replace("_", " ").capitalize(),

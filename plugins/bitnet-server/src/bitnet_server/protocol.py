@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ MAX_CONNECTIONS = 1024
 
 _SEPARATORS = 4  # bytes of ": " and of the line's end
 _CHUNK_HEAD = 32  # bytes around a chunk, which are not counted
+
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 
 ABORT = "bitnet.abort"
 """The ASGI extension that ends a connection at once."""
@@ -100,6 +103,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._arm()  # the head of another request on the same connection
         if self._timer is not None:
             self._fed += len(data)
+            data = _without_upgrade(data)
         else:
             self._overhead += len(data)
         super().data_received(data)
@@ -161,3 +165,12 @@ class GuardedProtocol(HttpToolsProtocol):
         ]
         self.transport.write(b"".join([*head, body]))
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Return the beginning of a request without the offer of another protocol, which a server may ignore.
+
+    Java's HTTP client offers HTTP/2 in every request, and httptools reads no body after an offer.
+    """
+    head, end, body = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"", head) + end + body

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
-from bitnet_core.options.fields import Declared, options_of
+from bitnet_core.options.fields import DeclaredOption, options_of
 from bitnet_core.options.sampling import SamplingParams
 from msgspec import Meta, Struct
 
@@ -59,7 +59,7 @@ OPENAI_RANGES = {
 """Ranges that differ from those of SamplingParams, by OpenAI's API reference unless a comment names another."""
 
 
-def request_range(one: Declared) -> Meta:
+def request_range(one: DeclaredOption) -> Meta:
     """Return the range of a sampling option in a request."""
     own = Meta(ge=one.option.at_least, le=one.option.at_most)
     return OPENAI_RANGES.get(one.name, own)

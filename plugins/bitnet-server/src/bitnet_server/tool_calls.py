@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_server.tools import CLOSING, OPENING, Choice
+from bitnet_server.tools import CLOSING, OPENING, ToolChoice
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AnswerPart:
     """A part of an answer: text, and the tool_calls of a delta."""
 
     text: str = ""
@@ -24,7 +24,7 @@ class Parser:
     answers: the text may be an answer in a form of its own, which can begin with a brace as calls do.
     """
 
-    def __init__(self, choice: Choice, *, answers: bool = False) -> None:
+    def __init__(self, choice: ToolChoice, *, answers: bool = False) -> None:
         self._heads = {tool.head: tool.function.name for tool in choice.tools}
         self._answers = answers
         self._held = ""
@@ -36,7 +36,7 @@ class Parser:
         self._found: list[dict[str, Any]] = []
         self._last = False
 
-    def push(self, text: str, *, last: bool) -> Part:
+    def push(self, text: str, *, last: bool) -> AnswerPart:
         """Parse more of the answer."""
         self._held += text
         self._last = last
@@ -47,7 +47,7 @@ class Parser:
             shown += state()
             if self._read == state and len(self._held) == before:
                 break
-        return Part(shown, tuple(self._found))
+        return AnswerPart(shown, tuple(self._found))
 
     def reason(self, finish: str) -> str:
         """Return the choice's finish_reason."""

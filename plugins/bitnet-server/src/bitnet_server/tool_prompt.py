@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bitnet_hal.errors import UsageError
 
 from bitnet_server.schema import Function, ToolCall
-from bitnet_server.tools import OPENING, Choice
+from bitnet_server.tools import OPENING, ToolChoice
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
@@ -35,7 +35,7 @@ def trained(model: Model) -> bool:
     return "tools" in source and OPENING in source
 
 
-def template_tools(model: Model, choice: Choice) -> list[dict[str, Any]]:
+def template_tools(model: Model, choice: ToolChoice) -> list[dict[str, Any]]:
     """Return the tools for a template, in as much detail as half of the context holds."""
 
     def described(level: int) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def template_tools(model: Model, choice: Choice) -> list[dict[str, Any]]:
     return described(_most_detailed(model, text))
 
 
-def with_tool_prompt(model: Model, messages: list[dict[str, Any]], choice: Choice) -> list[dict[str, Any]]:
+def with_tool_prompt(model: Model, messages: list[dict[str, Any]], choice: ToolChoice) -> list[dict[str, Any]]:
     """Return the messages with the tools described in the system message."""
     if not choice.tools:
         return messages

@@ -18,8 +18,7 @@ from bitnet_core.structured import JSON_STYLE, Grammar, Grammars, checked_schema
 from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError
-from bitnet_server.schema import AllowedTools, ChatRequest, Function, NamedTool
-from bitnet_server.schema import Tool as GivenTool
+from bitnet_server.schema import AllowedTools, ChatRequest, Function, NamedTool, Tool
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +56,12 @@ _LOGGED: Final = 1000
 """Most characters of a log line about tools."""
 
 _ANY_OBJECT: Final = {"type": "object"}
+_NO_OBJECT: Final[dict[str, Any]] = {"type": "object", "allOf": [False]}
 _NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class CallableTool:
     """A tool that may be called. index: its place in `tools`; schema: of its arguments, closed and without no-ops."""
 
     index: int
@@ -97,17 +97,17 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ToolChoice:
     """The tools of a request. tools: those that may be called; must: one of them has to be called; parallel: an answer
     may have several calls; relaxed: notes about keywords that are not enforced."""
 
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[CallableTool, ...] = ()
     must: bool = False
     parallel: bool = True
     relaxed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: ChatRequest, *, trained: bool = False) -> Choice:
+    def of(cls, request: ChatRequest, *, trained: bool = False) -> ToolChoice:
         """Build from the fields tools and tool_choice. Raises ApiError 400 if they do not match.
 
         trained: the model was trained to call tools, and so makes several calls unless the request forbids it; others
@@ -150,7 +150,7 @@ class Choice:
         calls = [tool.call() for tool in self.tools]
         return calls[0] if len(calls) == 1 else {"anyOf": calls}
 
-    def supported(self, grammars: Grammars) -> Choice:
+    def supported(self, grammars: Grammars) -> ToolChoice:
         """Return the choice with parameters that the compiler of grammars supports: of a tool that is not strict the
         keywords that it lacks are dropped, and the rest is enforced. Raises ApiError 400 that names a strict tool."""
         notes: list[str] = []
@@ -202,7 +202,7 @@ def _named(chosen: NamedTool) -> tuple[list[str], bool]:
     )
 
 
-def _function(index: int, tool: GivenTool) -> Function:
+def _function(index: int, tool: Tool) -> Function:
     if tool.type != "function":
         raise ApiError(400, f"tools[{index}]: only tools of type function can be called", param="tools")
     if tool.function is not None:
@@ -212,12 +212,13 @@ def _function(index: int, tool: GivenTool) -> Function:
     return Function(tool.name, tool.description, tool.parameters, tool.strict)
 
 
-def _tool(index: int, function: Function) -> Tool:
+def _tool(index: int, function: Function) -> CallableTool:
     """Raises ApiError 400 for parameters that are too deep or too large."""
     try:
-        return Tool(index, function, checked_schema(_object(function.parameters or _NO_PARAMETERS)))
+        schema = checked_schema(_object(function.parameters or _NO_PARAMETERS))
     except UsageError as exc:
         raise ApiError(400, f"tools[{index}].function.parameters: {exc}", param="tools") from exc
+    return CallableTool(index, function, _NO_OBJECT if schema is False else schema)
 
 
 def _object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -263,7 +264,7 @@ def _problem(make: Callable[[], Grammar | None], grammars: Grammars) -> str | No
     return None
 
 
-def _supported(tool: Tool, grammars: Grammars, notes: list[str]) -> Tool:
+def _supported(tool: CallableTool, grammars: Grammars, notes: list[str]) -> CallableTool:
     """Return a tool with parameters that can be enforced; notes names the keywords that were dropped."""
     where = f"tools[{tool.index}] ({tool.function.name})"
     reason = _tool_problem(tool, grammars)
@@ -285,11 +286,13 @@ def _supported(tool: Tool, grammars: Grammars, notes: list[str]) -> Tool:
 
 
 def _without_faults(
-    tool: Tool, schema: Mapping[str, Any], grammars: Grammars, notes: list[str], where: str
+    tool: CallableTool, schema: Mapping[str, Any], grammars: Grammars, notes: list[str], where: str
 ) -> Mapping[str, Any]:
     """Return the schema with anything for those of its properties that cannot be enforced."""
     properties = schema.get("properties")
-    if _tool_problem(replace(tool, schema=schema), grammars) is None or not isinstance(properties, Mapping):
+    if not isinstance(properties, Mapping) or not properties:
+        return schema
+    if _tool_problem(replace(tool, schema=schema), grammars) is None:
         return schema
 
     def fits(names: Sequence[str]) -> bool:
@@ -317,7 +320,7 @@ def _faulty(names: list[str], fits: Callable[[Sequence[str]], bool], most: int) 
     return found
 
 
-def _without_largest(choice: Choice, notes: list[str]) -> Choice:
+def _without_largest(choice: ToolChoice, notes: list[str]) -> ToolChoice:
     """Return the choice with any object for the largest parameters of tools that are not strict, so that what is left
     can be examined. Raises ApiError 400 if the strict ones are too large."""
     sizes = {tool.index: len(json.dumps(tool.schema)) for tool in choice.tools}
@@ -334,7 +337,7 @@ def _without_largest(choice: Choice, notes: list[str]) -> Choice:
     return replace(choice, tools=tuple(tools)) if notes else choice
 
 
-def _within_limits(choice: Choice, grammars: Grammars, notes: list[str]) -> Choice:
+def _within_limits(choice: ToolChoice, grammars: Grammars, notes: list[str]) -> ToolChoice:
     """Return the choice with any object for the largest parameters of tools that are not strict, as many as the limits
     of one grammar ask for. Raises ApiError 400 if that is not enough."""
     free = [tool for tool in choice.tools if not tool.function.strict]
@@ -351,7 +354,7 @@ def _within_limits(choice: Choice, grammars: Grammars, notes: list[str]) -> Choi
     return made
 
 
-def _tool_problem(tool: Tool, grammars: Grammars) -> str | None:
+def _tool_problem(tool: CallableTool, grammars: Grammars) -> str | None:
     if reason := costly(tool.schema):
         return reason
     return _problem(lambda: Grammar("json", json.dumps(tool.call()), ("", tool.head)), grammars)

@@ -1,4 +1,4 @@
-"""Optional abilities of a device, as DeviceInfo.extra and BITNET_VULKAN_WITHOUT name them."""
+"""Optional abilities of a device, with the names used in DeviceInfo.extra and BITNET_VULKAN_WITHOUT."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from bitnet_vulkan.driver import function, vk
 from bitnet_vulkan.properties import LIST_DEVICES
 
 ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
-"""dot: packed 4x8 dot products. subgroups: the size of subgroups, with arithmetic and shuffles. matrix: subgroups of 32
-multiply 16 x 32 by 32 x 16 bytes to i32 sums, on NVIDIA's driver. half-matrix: likewise 16 x 16 halves to f32 sums.
-import: alignment in bytes of host memory that may be imported. resident: workgroups that run at the same time."""
+"""The names of all abilities.
+
+dot: packed 4x8 dot products. subgroups: the size of subgroups, with arithmetic and shuffles. matrix: products of 16 x
+32 by 32 x 16 bytes with i32 sums by subgroups of 32, on NVIDIA's driver. half-matrix: the same for 16 x 16 f16 with f32
+sums. import: alignment in bytes of host memory that may be imported. resident: workgroups that run at the same time.
+"""
 VARIABLE = "BITNET_VULKAN_WITHOUT"
 MIN_SUBGROUP = 8
-"""Kernels reduce 32 columns among eight neighbours."""
+"""The minimum size of subgroups: kernels reduce 32 columns among eight neighbours."""
 PREFERRED_SUBGROUP = 32
 _SUBGROUP_OPERATIONS = 0x01 | 0x04 | 0x10  # VkSubgroupFeatureFlagBits: basic, arithmetic, shuffle
 _COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
@@ -69,8 +72,7 @@ def abilities(device: Handle, about: dict[str, Any]) -> dict[str, int]:
 
 
 def _subgroup_size(about: dict[str, Any]) -> int:
-    """Return the size of the full subgroups that kernels ask for, 0 if the device cannot guarantee it or it is too
-    small."""
+    """Return the size of the full subgroups that kernels require, 0 if it is not guaranteed or too small."""
     sized = about["subgroupSizeControl"] and about["computeFullSubgroups"]
     operations = about["supportedOperations"] & _SUBGROUP_OPERATIONS == _SUBGROUP_OPERATIONS
     in_compute = about["supportedStages"] & about["requiredSubgroupSizeStages"] & _COMPUTE_STAGE
@@ -96,8 +98,11 @@ def _matrix_shapes(device: Handle, about: dict[str, Any]) -> set[str]:
 
 
 def disabled_abilities() -> set[str]:
-    """Return the abilities that BITNET_VULKAN_WITHOUT lists ("all", or some of ABILITIES, separated by commas), to work
-    around a driver's faults and to test the paths of lesser devices. Raises UsageError for any other word."""
+    """Return the abilities that BITNET_VULKAN_WITHOUT lists: "all", or some of ABILITIES, separated by commas.
+
+    The variable serves to work around a driver's faults and to test the paths of simpler devices. Raises UsageError for
+    any other word.
+    """
     text = os.environ.get(VARIABLE, "")
     names = {name.strip() for name in text.split(",")} - {""}
     if names == {"all"}:

@@ -23,8 +23,10 @@ SPIRV_MAGIC = b"\x03\x02\x23\x07"
 
 
 def source_of(name: str, info: DeviceInfo) -> Path:
-    """Return the SPIR-V file of a source that uses most of the device's abilities. Raises UnsupportedError if there is
-    none."""
+    """Return the SPIR-V file of a source that uses most of the device's abilities.
+
+    Raises UnsupportedError if there is none.
+    """
     able = {".matrix": True, ".sub": info.extra["subgroups"], ".dot": info.extra["dot"]}
     for suffixes in ((".matrix",), (".sub", ".dot"), (".dot",), (".sub",), ()):
         path = KERNELS / f"{name}{''.join(suffixes)}.spv"
@@ -34,8 +36,10 @@ def source_of(name: str, info: DeviceInfo) -> Path:
 
 
 class Pipelines:
-    """Builder of a device's pipelines. Kernels with the same number of bindings and of parameter bytes share a
-    layout."""
+    """The compiler of a device's pipelines.
+
+    Kernels with the same number of bindings and of parameter bytes share a layout.
+    """
 
     def __init__(self, device: Logical, info: DeviceInfo) -> None:
         self._device = device
@@ -55,8 +59,7 @@ class Pipelines:
             ProgramCache(BACKEND).store(self._key, data)
 
     def _new_layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
-        """Create the pipeline layout and the descriptor template for `bindings` buffers and `params` bytes of
-        parameters."""
+        """Return a new (pipeline layout, descriptor template) for `bindings` buffers and `params` parameter bytes."""
         numbers = range(bindings)
         sets = self._create("DescriptorSetLayout", {"pBindings": [{"binding": i} for i in numbers]})
         layout = self._create("PipelineLayout", {"pSetLayouts": [sets], "pPushConstantRanges": [{"size": params}]})
@@ -65,7 +68,7 @@ class Pipelines:
         return layout, self._create("DescriptorUpdateTemplate", template)
 
     def build(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
-        """Compile one kernel. One that uses subgroups gets full subgroups of the device's size, its constant WAVE."""
+        """Compile a kernel. If it uses subgroups, these are full and of the device's size, its constant WAVE."""
         path = source_of(tuning.source(spec.name), self._info)
         stage: dict[str, Any] = {}
         values = {**constants, **tuning.tile, **tuning.private}

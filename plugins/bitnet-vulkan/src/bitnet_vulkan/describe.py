@@ -1,4 +1,4 @@
-"""Enumeration of physical devices: DeviceInfo of those that can be used."""
+"""Enumeration of the physical devices that can be used, with their DeviceInfo."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from bitnet_vulkan.properties import LIST_DEVICES, PCI_BUS_INFO, PUSH_DESCRIPTOR
 
 KNOWN = table(__file__, "devices.toml")
 MIN_ALIGNMENT = 64
-"""Bytes."""
+"""The minimum alignment of views in bytes."""
 
 
 def usable() -> list[EnumeratedDevice]:
-    """Return the devices that can be used; the others keep their index. Raises BackendUnavailableError with the reasons
-    if there is none."""
+    """Return the devices that can be used, with their index among all devices.
+
+    Raises BackendUnavailableError with the reasons if there is none.
+    """
     found, reasons = filter_devices(physical_devices(), BACKEND, _described)
     if not found:
         said = "; ".join(["no Vulkan device can be used", *reasons])
@@ -52,7 +54,7 @@ def _described(handle: Handle, index: int) -> EnumeratedDevice | str:
 
 
 def _missing(about: dict[str, Any]) -> list[str]:
-    """Return the names of the things without which a device cannot be used."""
+    """Return the names of the required properties that a device lacks."""
     required = {
         "name": about["deviceName"],
         "compute queue": about["families"],

@@ -83,8 +83,10 @@ class VulkanDevice(TuningMixin, MemoryDevice):
         check(vk().lib.vkQueueSubmit(self._queue, 1, commands.info, fence), "submit")
 
     def _pass(self, fence: Handle) -> None:
-        """Wait for a fence and reset it. After a timeout, raises DeviceLostError if the device is lost and
-        GpuTimeoutError if it still answers."""
+        """Wait for a fence and reset it.
+
+        After a timeout, raises DeviceLostError if the device is lost and GpuTimeoutError if it still responds.
+        """
         lib = vk().lib
         fences = (self._device.handle, 1, [fence])
         status = lib.vkWaitForFences(*fences, 1, int(self.timeout * 1e9))
@@ -94,8 +96,10 @@ class VulkanDevice(TuningMixin, MemoryDevice):
         check(status or lib.vkResetFences(*fences), "wait")
 
     def _timings(self, recording: LaunchRecording[VulkanBuffer, VulkanKernel]) -> list[float]:
-        """Time each launch with timestamp queries. After a timeout the queries may still be written, so they live as
-        long as the device."""
+        """Time each launch with timestamp queries.
+
+        After a timeout the queries may still be written, so they live as long as the device.
+        """
         count = 2 * len(recording.launches)
         pool = self._device.create("QueryPool", {"queryCount": count}, operation="record")
         vk().lib.vkCmdResetQueryPool(self._commands().follow(TRANSFER), pool, 0, count)

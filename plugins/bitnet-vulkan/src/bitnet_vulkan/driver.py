@@ -1,7 +1,7 @@
 """The Vulkan C API through the cffi layer of PyPI `vulkan`, and its results as exceptions.
 
-Structs are made by bitnet_hal's CffiLibrary: the package's own factory drops the pointers of a struct that is copied
-into another one (such as `pName`), which then dangle.
+bitnet_hal's CffiLibrary creates the structs: the package's own factory drops the memory behind pointers (such as
+`pName`) of a struct that is copied into another one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ check = STATUSES.check
 
 @cache
 def vk() -> CffiLibrary:
-    """Return the library of PyPI `vulkan`, imported on first use because the import loads the system's Vulkan
-    loader."""
+    """Return the library of PyPI `vulkan`, imported on first use since that loads the system's Vulkan loader."""
     try:
         import vulkan  # type: ignore[import-untyped]  # the package has no types
     except (ImportError, OSError) as exc:

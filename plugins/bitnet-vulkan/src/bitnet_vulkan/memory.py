@@ -20,8 +20,11 @@ SLOT = 8 << 20
 
 
 class Allocation(NamedTuple):
-    """Memory for one buffer: `size` bytes of one of the memory types in `types` (a bit mask), in which the buffer
-    begins at `offset`. import_info: the struct that imports host memory, or NULL."""
+    """Memory for one buffer.
+
+    size: bytes. types: a bit mask of memory types. offset: start of the buffer. import_info: the struct that imports
+    host memory, or NULL.
+    """
 
     offset: int
     size: int
@@ -41,7 +44,10 @@ class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
         self._type_flags = [memory_type["propertyFlags"] for memory_type in types]
 
     def free_memory(self) -> int:
-        """Return the bytes left of the driver's budget of device-local memory; without one, total minus our buffers."""
+        """Return the free bytes of the driver's budget of device-local memory.
+
+        Without a budget, total minus buffers.
+        """
         allocated = sum(buffer.nbytes for buffer in self._buffers.values())
         heaps = query_properties(self._physical)["heaps"]
         return max(0, *(int(budget - usage if budget else size - allocated) for size, budget, usage in heaps))
@@ -52,8 +58,7 @@ class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
         return buffer
 
     def _wrap(self, host: memoryview) -> VulkanBuffer | None:
-        """Import the pages that contain `host` and bind the buffer to its part of them. Returns None if the driver
-        refuses."""
+        """Import the pages that contain `host` and bind a buffer to them. Returns None if the driver refuses."""
         if self.info.transfer is not TransferMode.UNIFIED:
             return None
         page = int(self.info.extra["import"])

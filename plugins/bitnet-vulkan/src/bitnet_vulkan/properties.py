@@ -1,4 +1,4 @@
-"""Queries of a physical device: the chains of structs that Vulkan fills in, and the logical device made from them."""
+"""Queries of a physical device by chains of structs, and the logical device created with their features."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _COMPUTE_QUEUE = 2
 
 @dataclass(frozen=True, slots=True)
 class QueryStruct:
-    """A struct that extends a query. Every device accepts one without an extension; any other needs the extension or
-    the API version that includes it.
+    """A struct that extends a query; its extension, or the API version that includes that, must be present.
 
     features: groups of features that are enabled together, if the device has all of a group.
     """

@@ -1,68 +1,48 @@
-"""Choice of the kernel variant, workgroup size and tile of a launch, by kind of device.
+"""The choice of a launch's kernel variant, workgroup size and tile, by kind of device.
 
-gpu.toml and software.toml list the launches whose sizes need no computation. The functions here compute those that
-depend on subgroups, cooperative matrices or shared memory; one that returns None leaves the launch to the table.
+gpu.toml and software.toml list the launches whose sizes need no computation. The functions here and in product_tiles.py
+compute those that depend on subgroups, cooperative matrices or shared memory; if one returns None, the table decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 from bitnet_hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningQuery, TuningTable, table
 from bitnet_hal.rounding import ceil_div
 
-MAX_GROUP_HEADS = 8
-"""Query heads per key/value head up to which the split attention keeps all of them in registers."""
-MAX_SPLITS = 16
-"""Most workgroups that share the positions of one row."""
-MAX_FEW_WIDTH = 8192
-"""Columns up to which a lane holds its part of a dense row, or of a row with scales, in registers."""
-NORM_WIDE = 16384
-"""Columns above which a norm takes the second size of `norm_group` (families.toml)."""
-BATCH_ROWS = 64
-"""Rows up to which products and attention are those of a batch, not of a prompt."""
-MOST_ATTENTION_GROUPS = 512
-"""Workgroups that attention of a batch's rows is split into, if no row is in more than MAX_SPLITS of them."""
-NARROW_OUTS = 256
-"""Rows of a dense matrix (the gates of delta nets) up to which each gets a workgroup, if there are few activation
-rows."""
-MAX_ROTATED = 1024
-"""Most columns of a rotation that is fused with its neighbours."""
-WHOLE_ROWS = 64
-"""Rows above which one workgroup norms and rotates a whole row."""
-MEETING_WORDS = 9 * 32
-"""u32 counters at the start of the workspace of decoder_layer (meeting.glsl)."""
-FLOAT = 4
-"""Bytes of an f32 or u32."""
+from bitnet_vulkan import product_tiles
+from bitnet_vulkan.product_tiles import (
+    BATCH_ROWS,
+    LARGE_TILE,
+    MATRIX_GROUP,
+    MAX_FEW_WIDTH,
+    MEDIUM_TILE,
+    SMALL_TILE,
+    Family,
+)
 
-Family = Mapping[str, Any]
-"""A row of families.toml, and DeviceInfo.extra."""
+MAX_GROUP_HEADS = 8
+"""The maximum query heads per key/value head that the split attention keeps in registers."""
+MAX_SPLITS = 16
+"""The maximum number of workgroups that share the positions of one row."""
+MOST_ATTENTION_GROUPS = 512
+"""The number of workgroups into which attention of a batch is split, with at most MAX_SPLITS per row."""
+MAX_ROTATED = 1024
+"""The maximum columns of a rotation that is fused with its neighbours."""
+WHOLE_ROWS = 64
+"""The number of rows above which one workgroup norms and rotates a whole row."""
+MEETING_WORDS = 9 * 32
+"""The number of u32 counters at the start of the workspace of decoder_layer (meeting.glsl)."""
+FLOAT = 4
+"""The bytes of an f32 or u32."""
+
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
 TABLES = {name: TuningTable(table(__file__, f"{name}.toml")) for name in FAMILIES}
 
 
-class MatrixTile(NamedTuple):
-    """Tile of a workgroup on cooperative matrices: outputs x activation rows. Each of its four subgroups computes
-    `wave_rows` of the rows."""
-
-    outs: int
-    rows: int
-    wave_rows: int
-
-
-SMALL_TILE = MatrixTile(64, 64, 32)
-MEDIUM_TILE = MatrixTile(128, 64, 32)
-LARGE_TILE = MatrixTile(128, 128, 64)
-MATRIX_WAVE = 32
-"""Invocations of a subgroup on cooperative matrices."""
-MATRIX_GROUP = 128
-"""Invocations of a workgroup on cooperative matrices: four subgroups of 32."""
-
-
 def select_tuning(query: TuningQuery) -> Tuning:
-    """Return the tuning of one launch. Raises UnsupportedError if the device does not run this launch of an optional
-    kernel."""
+    """Return the tuning of a launch. Raises UnsupportedError if the device does not support it."""
     kind = "software" if query.info.type is DeviceType.SOFTWARE else "gpu"
     formula = _FORMULAS.get(query.spec.name)
     tuning = formula(query, {**FAMILIES[kind], **query.info.extra}) if formula else None
@@ -70,8 +50,10 @@ def select_tuning(query: TuningQuery) -> Tuning:
 
 
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
-    """Return the selected tuning, then others that `bitnet tune` measures: tiles of cooperative matrices, or other
-    numbers of lanes per matrix row."""
+    """Return the selected tuning, then others that `bitnet tune` measures.
+
+    These are tiles of cooperative matrices, or other numbers of lanes per matrix row.
+    """
     selected = select_tuning(query)
     if "outs" not in query:
         return [selected]
@@ -82,96 +64,6 @@ def candidate_tunings(query: TuningQuery) -> list[Tuning]:
     if "LANES" in selected.private and query.spec.name != "matmul_dense":
         return selected.with_lanes(query.of_device("subgroups"))
     return [selected]
-
-
-def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str, int]]:
-    """Return (TILE_N, constants) of a ternary product of few rows, in which LANES neighbours share a matrix row."""
-    width = query["width"]
-    if rows > 2 and not family["software"]:
-        # activations are most of the traffic: a whole subgroup per matrix row, two matrix rows per load of activations
-        lanes = family["subgroups"]
-        group = 128
-        matrix_rows_per_lane = 2
-    else:
-        lanes = min(16, family["subgroups"])
-        normal_group, wide_group = family["norm_group"]
-        group = wide_group if width > NORM_WIDE else normal_group
-        if width > MAX_FEW_WIDTH:
-            matrix_rows_per_lane = 1
-        elif query["outs"] >= 8192:
-            matrix_rows_per_lane = 4
-        else:
-            matrix_rows_per_lane = 2
-    tile_n = group // lanes * matrix_rows_per_lane
-    return tile_n, {"GROUP": group, "WIDTH": width, "LANES": lanes}
-
-
-def _ternary(query: TuningQuery, family: Family) -> Tuning | None:
-    rows = query["rows"]
-    if 1 < rows <= BATCH_ROWS and family["matrix"]:
-        return _batch_product(query)
-    if rows > FEW_ROWS:
-        return _matrix_product(query) if family["matrix"] else None
-    if not family["subgroups"]:
-        return None
-    tile_n, private = _lanes(query, family, rows)
-    max_rows = 2 if family["software"] else FEW_ROWS
-    tile_t = min(query.padded_rows, max_rows)
-    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
-
-
-def _batch_product(query: TuningQuery) -> Tuning:
-    """Return the tuning of a ternary product of a batch's rows on cooperative matrices: narrow tiles with many
-    subgroups along the columns, as there are few rows to have work for all multiprocessors."""
-    tile_t = 16 if query["rows"] <= 16 else 32
-    wide = query["outs"] >= 8192
-    waves = 4 if wide or tile_t == 32 else 8
-    tile_n = 32 if wide else 16
-    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", {"GROUP": MATRIX_WAVE * waves})
-
-
-def _matrix_product(query: TuningQuery) -> Tuning:
-    """Return the tuning of a prompt's ternary product on cooperative matrices, as measured on an H200.
-
-    The fewer tiles a launch has, the smaller they must be to occupy all multiprocessors. Sums that are scaled for each
-    32 columns (BLOCK without ABLOCK 128) leave no registers for the large tile.
-    """
-    large_tiles = ceil_div(query["rows"], LARGE_TILE.rows) * ceil_div(query["outs"], LARGE_TILE.outs)
-    variant = "coop"
-    if "BLOCK" not in query:
-        tile = LARGE_TILE if large_tiles >= 100 else SMALL_TILE
-    elif query["ABLOCK"] == 128:
-        variant = "fused"
-        tile = LARGE_TILE if large_tiles >= 150 else MEDIUM_TILE
-    else:
-        tile = MEDIUM_TILE
-    private = {"GROUP": MATRIX_GROUP, "WAVE_T": tile.wave_rows}
-    return Tuning({"TILE_N": tile.outs, "TILE_T": tile.rows, "SPLITS": 1}, variant, private)
-
-
-def _norm_matmul(query: TuningQuery, family: Family) -> Tuning:
-    if query["rows"] > 1:
-        raise query.unsupported("several rows are faster with a launch for their norm")
-    tile_n, private = _lanes(query, family, 1)
-    return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private=private)
-
-
-def _dense(query: TuningQuery, family: Family) -> Tuning | None:
-    rows = query["rows"]
-    width = query["width"]
-    wave = family["subgroups"]
-    if query["outs"] <= NARROW_OUTS and rows <= FEW_ROWS and not family["software"]:
-        return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, private={"GROUP": 256})
-    halves = query["DTYPE"] == 1
-    if family["half-matrix"] and halves and width % 64 == 0 and 1 < rows <= BATCH_ROWS:
-        return Tuning({"TILE_N": 256, "TILE_T": 16 if rows <= 16 else 32}, "batch", {"GROUP": 256})
-    fits = width % 8 == 0 and width <= MAX_FEW_WIDTH
-    if not wave or not halves or not fits or family["software"]:
-        return None
-    group = 128
-    batch = 2 if rows == 1 else 4
-    private = {"GROUP": group, "WIDTH": width, "LANES": wave, "BATCH": batch}
-    return Tuning({"TILE_N": group // wave * 8, "TILE_T": min(8, query.padded_rows)}, "few", private)
 
 
 def _attention(query: TuningQuery, family: Family) -> Tuning | None:
@@ -206,8 +98,10 @@ def _attention(query: TuningQuery, family: Family) -> Tuning | None:
 
 
 def _prompt_attention(query: TuningQuery, family: Family) -> Tuning | None:
-    """Return the tuning of a prompt's attention on cooperative matrices of halves: 64 (query head, row) pairs per
-    workgroup."""
+    """Return the tuning of a prompt's attention on f16 cooperative matrices.
+
+    A workgroup has 64 (query head, row) pairs.
+    """
     dim = query["head_dim"]
     halves = query["KV"] == 1
     if query.spec.name != "attention" or not family["half-matrix"] or not halves or dim not in (64, 128):
@@ -273,17 +167,18 @@ def _layer_shared_bytes(query: TuningQuery, heads: int, widest: int, group: int,
     waves = group // wave
     attention_parts = FLOAT * waves * heads * (dim + 3)
     row_codes = widest + 256 + 3 * FLOAT * waves * heads
-    new_heads = (
-        FLOAT * (heads + 2) * (dim + dim // wave)
-    )  # the row's rotated queries, key and value, and sums of squares
+    squares = dim // wave
+    new_heads = FLOAT * (heads + 2) * (dim + squares)  # the row's rotated queries, key and value
     scales = 32 * ceil_div(widest, 128) if query["BLOCK"] else 32
     reductions = FLOAT * heads + 4 * FLOAT * waves + 64
     return max(attention_parts, row_codes) + new_heads + scales + reductions
 
 
 def _rotated(query: TuningQuery, family: Family) -> Tuning:
-    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it. An invocation
-    has four columns."""
+    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it.
+
+    An invocation has four columns.
+    """
     block = query["block"]
     group = block // 4
     normed = "NORM" in query and query["NORM"] == 1
@@ -303,14 +198,14 @@ def _rotated(query: TuningQuery, family: Family) -> Tuning:
 _FORMULAS: dict[str, Callable[[TuningQuery, Family], Tuning | None]] = {
     "attention": _attention,
     "rope_attention": _attention,
-    "matmul_ternary": _ternary,
-    "matmul_ternary_block": _ternary,
-    "norm_matmul": _norm_matmul,
-    "norm_matmul_glu": _norm_matmul,
+    "matmul_ternary": product_tiles.ternary,
+    "matmul_ternary_block": product_tiles.ternary,
+    "norm_matmul": product_tiles.norm_matmul,
+    "norm_matmul_glu": product_tiles.norm_matmul,
     "norm_rotate_quantize": _rotated,
     "glu_rotate_quantize": _rotated,
     "gated_rotate_quantize": _rotated,
     "argmax_advance": _argmax,
     "decoder_layer": _layer,
-    "matmul_dense": _dense,
+    "matmul_dense": product_tiles.dense,
 }

@@ -14,7 +14,7 @@ from bitnet_webgpu.errors import checked
 
 KERNELS = Path(__file__).parent / "kernels"
 SUBGROUPS = "SUBGROUPS"
-"""Private constant: neighbouring threads that belong to one subgroup; 1 if subgroups are not used."""
+"""The private constant with the number of neighbouring threads in one subgroup; 1 if subgroups are not used."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,7 +26,7 @@ class WebGpuKernel(CompiledKernel):
 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
-    """Return the whole text: constants, parameters (a uniform after all other bindings), kernel.
+    """Return the WGSL text: constants, parameters (a uniform after all other bindings), kernel.
 
     A browser requires `enable subgroups;` before a text that uses them; wgpu's compiler rejects that line.
     """
@@ -40,8 +40,11 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
 
 
 def stages(grid: Grid, tuning: Tuning) -> dict[str, Grid]:
-    """Return the entry points and their grids. `merge` combines the partial results that the workgroups of `main` left
-    in the workspace, with one workgroup for each head that a workgroup of `main` processes."""
+    """Return the entry points and their grids.
+
+    `merge` combines the partial results that the workgroups of `main` store in the workspace, with one workgroup for
+    each head that a workgroup of `main` processes.
+    """
     if not tuning.workspace:
         return {"main": grid}
     x, y, _ = grid
@@ -51,10 +54,10 @@ def stages(grid: Grid, tuning: Tuning) -> dict[str, Grid]:
 def built(
     device: Handle, name: str, kernel: str, code: str, written: Sequence[bool], entries: Iterable[str]
 ) -> tuple[Handle, tuple[Handle, ...]]:
-    """Return the bind group layout and a pipeline for each entry point of a source. Raises KernelCompileError with the
-    compiler's text.
+    """Return the bind group layout and a pipeline for each entry point of a source.
 
-    name: the device's. written: whether the kernel writes each of its buffers.
+    name: the device's. written: whether the kernel writes each of its buffers. Raises KernelCompileError with the
+    compiler's log.
     """
     kinds = ["storage" if writes else "read-only-storage" for writes in written] + ["uniform"]
     bound = [{"binding": i, "visibility": "COMPUTE", "buffer": {"type": kind}} for i, kind in enumerate(kinds)]

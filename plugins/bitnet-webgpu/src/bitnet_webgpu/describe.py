@@ -22,8 +22,10 @@ STORAGE = 16384
 
 
 def usable() -> list[EnumeratedDevice]:
-    """Return the adapters that can be used; the others keep their index. Raises BackendUnavailableError if there is
-    none."""
+    """Return the adapters that can be used, with their index among all adapters.
+
+    Raises BackendUnavailableError if there is none.
+    """
     with checked("list devices"):
         found = [
             EnumeratedDevice(adapter, describe(adapter, index))

@@ -1,4 +1,4 @@
-"""A WebGPU device."""
+"""The WebGPU device: memory, transfers and compilation."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from bitnet_webgpu.errors import converted, raised
 from bitnet_webgpu.recording import QueuedDevice, WebGpuBuffer
 
 _PATIENCE = 12
-"""Factor of the timeout of a GPU: drivers compile a pipeline when it is first dispatched, within the wait (more than 5
-s were seen on an H200)."""
+"""The factor of a GPU's timeout: drivers compile a pipeline at its first dispatch (more than 5 s on an H200)."""
 PENDING = 16 << 20
-"""Bytes of uploads that wgpu may hold copies of before they are submitted."""
+"""The bytes of uploads of which wgpu may hold copies before they are submitted."""
 
 
 class WebGpuDevice(TuningMixin, QueuedDevice):
-    """A device of wgpu with its queue."""
+    """A wgpu device with its queue."""
 
     select_tuning = staticmethod(tuning.select_tuning)
     candidate_tunings = staticmethod(tuning.candidate_tunings)
@@ -92,7 +91,7 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         return found
 
     def _move(self, source: WebGpuBuffer, source_at: int, target: WebGpuBuffer, target_at: int, nbytes: int) -> None:
-        """Copy bytes; within one buffer through a temporary one, because WebGPU forbids it otherwise."""
+        """Copy bytes; within one buffer by way of a temporary one, since WebGPU forbids a direct copy."""
         if source is target:
             temporary = self._alloc(nbytes, MemoryKind.DEVICE)
             self._move(source, source_at, temporary, 0, nbytes)

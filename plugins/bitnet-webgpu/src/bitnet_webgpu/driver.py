@@ -1,4 +1,4 @@
-"""wgpu, imported on first use, and the calls for which its Python layer is too slow or missing."""
+"""Import of wgpu on first use, and native calls that its Python layer lacks or makes too slow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKEND = "webgpu"
 
 @cache
 def module() -> Any:
-    """Return PyPI `wgpu` with its native library, which does not query OpenGL: that takes half of the start-up time."""
+    """Return PyPI `wgpu` with its native library. OpenGL is not queried, since that takes half of the start-up time."""
     try:
         import wgpu  # type: ignore[import-untyped]  # the package has no types
         import wgpu.backends.wgpu_native.extras  # type: ignore[import-untyped]
@@ -63,8 +63,10 @@ def trusted_module(device: Handle, code: str) -> Handle:
 
 
 def mapping(on_status: Callable[[int], object]) -> tuple[Handle, Handle]:
-    """Return the callback info for wgpuBufferMapAsync, and the callback, which must live as long. on_status: called
-    with the WGPUMapAsyncStatus."""
+    """Return the callback info for wgpuBufferMapAsync, and the callback, which must live as long.
+
+    on_status: called with the WGPUMapAsyncStatus.
+    """
     kind = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
     callback = ffi().callback(kind, lambda status, *_: on_status(status))
     info = {"mode": lib().WGPUCallbackMode_AllowProcessEvents, "callback": callback}

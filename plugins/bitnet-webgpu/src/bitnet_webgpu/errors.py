@@ -18,11 +18,11 @@ _OPERATIONS: dict[str, type[GpuError]] = {
     "alloc": OutOfMemoryError,
     "compile": KernelCompileError,
 }
-"""Exception class by operation, for failures without a row in errors.toml; any other is a LaunchError."""
+"""The exception class by operation, for failures without a row in errors.toml; any other is a LaunchError."""
 
 
 def converted(error: Exception, operation: str, device: str = "", **details: Unpack[ErrorDetails]) -> GpuError:
-    """Return the exception of bitnet for one of wgpu's."""
+    """Return bitnet's exception for an exception of wgpu."""
     text = str(error)
     code = type(error).__name__
     details["log"] = text

@@ -1,4 +1,4 @@
-"""The adapters that WGPU_BACKEND, WGPU_BACKEND_TYPE and WGPU_ADAPTER_NAME leave; the enumeration of wgpu reads none."""
+"""Selection of adapters by WGPU_BACKEND, WGPU_BACKEND_TYPE and WGPU_ADAPTER_NAME, which wgpu's enumeration ignores."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ APIS = {
     **dict.fromkeys(("dx12", "d3d12"), "D3D12"),
     **dict.fromkeys(("gl", "gles", "opengl", "opengles"), "OpenGL"),
 }
-"""Names of APIs in the variables, in lower case -> the adapter's backend_type. OpenGL ES counts as OpenGL."""
+"""The adapter's backend_type by the lower-case name of an API in the variables. OpenGL ES counts as OpenGL."""
 
 
 def chosen_apis() -> set[str] | None:
     """Return the APIs that WGPU_BACKEND (several, with commas) and WGPU_BACKEND_TYPE permit, None for all.
 
-    Raises UsageError for another name.
+    Raises UsageError for an unknown name.
     """
     allowed: set[str] | None = None
     for variable in ("WGPU_BACKEND", "WGPU_BACKEND_TYPE"):
@@ -38,7 +38,7 @@ def chosen_apis() -> set[str] | None:
 def chosen(adapters: Iterable[tuple[int, Handle]]) -> list[tuple[int, Handle]]:
     """Return the (index, adapter) pairs that the variables permit.
 
-    Raises UsageError if WGPU_ADAPTER_NAME is a part of no adapter's name.
+    Raises UsageError if no adapter's name contains WGPU_ADAPTER_NAME.
     """
     apis = chosen_apis()
     wanted = os.environ.get("WGPU_ADAPTER_NAME", "").strip().lower()

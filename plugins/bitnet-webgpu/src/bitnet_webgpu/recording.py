@@ -13,11 +13,11 @@ from bitnet_webgpu.driver import Handle, ffi, lib, raw
 from bitnet_webgpu.errors import checked
 
 FIRST_BATCH = 64
-"""Dispatches of the first submission after a wait, so that the GPU starts early."""
+"""The number of dispatches of the first submission after a wait, so that the GPU starts early."""
 BATCH = 1024
-"""Dispatches of the largest submission, which covers several tokens."""
+"""The maximum number of dispatches of a submission, which covers several tokens."""
 MAX_PARAMETER_BUFFERS = 1024
-"""Uniform buffers that are cached, one for each distinct set of parameters."""
+"""The maximum number of cached uniform buffers, one for each distinct set of parameters."""
 
 
 @dataclass(eq=False, slots=True)
@@ -105,8 +105,7 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
             self.submit()
 
     def submit(self, *, writes: bool = False) -> None:
-        """Submit the encoded commands. writes: submit even if there are none, so that wgpu releases its upload
-        copies."""
+        """Submit the encoded commands. writes: submit even without commands, so that wgpu frees its upload copies."""
         if self._encoder is None and not writes:
             return
         with checked("submit", self.info.name):

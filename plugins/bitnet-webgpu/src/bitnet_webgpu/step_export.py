@@ -24,11 +24,11 @@ from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 from bitnet_hal.rounding import round_up
 
 FORMAT = 1
-"""Version of model.json; readers refuse any other."""
+"""The version of model.json; readers refuse any other."""
 
 Tune = Callable[[TuningQuery], Tuning]
 Stages = Callable[[Planned], Sequence[Mapping[str, Any]]]
-"""Returns the dispatches of a launch: the text under "kernel", and further fields for the reader."""
+"""A function that returns the dispatches of a launch: the text under "kernel", and further fields for the reader."""
 
 
 class ExportDevice(NumpyDevice):
@@ -47,11 +47,11 @@ class ExportDevice(NumpyDevice):
 
 
 def export_stories(folder: Path, device: ExportDevice, stages: Stages) -> None:
-    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. Raises UsageError if the
-    folder has files or cannot be written.
+    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none.
 
     model.json: buffers (size in bytes, and the offset in weights.bin of those that no launch writes), kernels,
-    launches, and the buffers that the host writes or reads.
+    launches, and the buffers that the host writes or reads. Raises UsageError if the folder has files or cannot be
+    written.
     """
     with new_folder(folder) as made:
         _write(made, device, stages)

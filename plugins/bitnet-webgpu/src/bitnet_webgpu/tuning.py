@@ -1,6 +1,6 @@
-"""Choice of the source, tile and threads of a launch.
+"""The choice of a launch's source, tile and threads.
 
-tunings.toml lists the kernels that run in one way. The functions here compute the sizes of all others.
+tunings.toml lists the kernels with a single tuning. The functions here compute the sizes of all others.
 """
 
 from __future__ import annotations
@@ -16,32 +16,34 @@ from bitnet_webgpu.compile import SUBGROUPS
 from bitnet_webgpu.describe import GROUP
 
 PRODUCT_LANES = 8
-"""Threads that share a matrix row in a product of few rows."""
+"""The number of threads that share a matrix row in a product of few rows."""
 LARGE_PRODUCT = 1 << 21
-"""Results of a product from which on large tiles still occupy a GPU of a hundred multiprocessors."""
+"""The number of results of a product from which large tiles still occupy a GPU of a hundred multiprocessors."""
 MAX_NORM_WIDTH = 16384
-"""Columns of a row that is normed in every workgroup: 32 threads keep eight vec4 of 64 codes each, and GROUP threads
-four times 16 columns."""
+"""The maximum columns of a row that every workgroup norms.
+
+32 threads keep eight vec4 of 64 codes each, and GROUP threads four times 16 columns.
+"""
 MAX_GROUP_HEADS = 4
-"""Query heads of a workgroup, whose queries and values fit in workgroup memory."""
+"""The maximum query heads of a workgroup, whose queries and values must fit in workgroup memory."""
 MAX_SPLITS = 16
-"""Most workgroups that share the positions of one row."""
+"""The maximum number of workgroups that share the positions of one row."""
 LONGEST_LOOP = 32
-"""Blocks of positions per workgroup of a software adapter: llvmpipe ends loops after 65,535 turns in all."""
+"""The blocks of positions per workgroup of a software adapter: llvmpipe ends loops after 65,535 iterations in total."""
 NARROW_OUTS = 256
-"""Rows of a dense matrix (gates of delta nets) up to which each gets a workgroup, if there are few activation rows."""
+"""The maximum rows of a dense matrix (gates of delta nets) with a workgroup each, if there are few activation rows."""
 SPLIT_TOKENS = 8192
-"""Logits from which on several workgroups search a row."""
+"""The number of logits from which several workgroups search a row."""
 ARGMAX_SPLITS = 64
 MAX_ROTATED = 4 * GROUP
-"""Most columns of a rotation that is fused with its neighbours: four columns per thread."""
+"""The maximum columns of a rotation that is fused with its neighbours: four columns per thread."""
 WHOLE_ROWS = 64
-"""Rows above which one workgroup norms and rotates a whole row."""
+"""The number of rows above which one workgroup norms and rotates a whole row."""
 PLAIN = TuningTable(table(__file__, "tunings.toml"))
 
 
 class PromptTile(NamedTuple):
-    """Tile of a product of prompts: 64 outputs x `rows`, computed by `threads`."""
+    """A tile of a product of prompts: 64 outputs x `rows`, computed by `threads`."""
 
     rows: int
     threads: int
@@ -51,7 +53,7 @@ PROMPT_TILES = (PromptTile(64, 256), PromptTile(128, 256), PromptTile(64, 128), 
 
 
 def select_tuning(query: TuningQuery) -> Tuning:
-    """Return the tuning of one launch. Raises UnsupportedError if separate launches are faster, or it does not fit."""
+    """Return the tuning of a launch. Raises UnsupportedError if it does not fit, or if separate launches are faster."""
     formula = _FORMULAS.get(query.spec.name)
     tuning = formula(query) if formula else PLAIN.tune(query)
     common = {"GROUP": GROUP, SUBGROUPS: int(query.info.extra.get("subgroups", 1))}
@@ -59,8 +61,10 @@ def select_tuning(query: TuningQuery) -> Tuning:
 
 
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
-    """Return the selected tuning, then others that `bitnet tune` measures: tiles of prompts, or other numbers of
-    threads per matrix row."""
+    """Return the selected tuning, then others that `bitnet tune` measures.
+
+    These are tiles of prompts, or other numbers of threads per matrix row.
+    """
     selected = select_tuning(query)
     if selected.variant == "tiled":
         return selected.and_with([({"TILE_T": tile.rows}, {"GROUP": tile.threads}) for tile in PROMPT_TILES])
@@ -148,8 +152,10 @@ def _argmax(query: TuningQuery) -> Tuning:
 
 
 def _rotated(query: TuningQuery) -> Tuning:
-    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it. A thread has
-    four columns."""
+    """Return the tuning of a rotation fused with the norm or gate before it and the quantizer after it.
+
+    A thread has four columns.
+    """
     block = query["block"]
     normed = "NORM" in query and query["NORM"] == 1
     if block > MAX_ROTATED or block % 128:

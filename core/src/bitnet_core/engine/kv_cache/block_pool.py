@@ -14,18 +14,23 @@ from heapq import heapify, heappop, heappush
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 
+from bitnet_core.engine.request.request import Request
 from bitnet_core.options.engine import Eviction
 
 
-def hash_blocks(tokens: Sequence[int], known: Sequence[bytes] = ()) -> list[bytes]:
-    """Hash every full block of `tokens` together with all tokens before it; the first len(known) hashes are given."""
-    block_hashes = list(known)
-    rest = tokens[len(block_hashes) * KV_BLOCK : len(tokens) // KV_BLOCK * KV_BLOCK]
-    data = struct.pack(f"<{len(rest)}i", *rest)
-    for start in range(0, len(data), 4 * KV_BLOCK):
-        block = data[start : start + 4 * KV_BLOCK]
-        block_hashes.append(hashlib.sha256((block_hashes[-1] if block_hashes else b"") + block).digest())
-    return block_hashes
+def block_hashes(request: Request, upto: int) -> list[bytes]:
+    """Return the hashes of the full blocks within the first `upto` tokens of a request, each of a block and all tokens
+    before it."""
+    count = upto // KV_BLOCK
+    if len(request.block_hashes) < count:
+        known = request.block_hashes.copy()  # other threads may read it
+        rest = request.tokens[len(known) * KV_BLOCK : count * KV_BLOCK]
+        data = struct.pack(f"<{len(rest)}i", *rest)
+        for start in range(0, len(data), 4 * KV_BLOCK):
+            block = data[start : start + 4 * KV_BLOCK]
+            known.append(hashlib.sha256((known[-1] if known else b"") + block).digest())
+        request.block_hashes = known
+    return request.block_hashes[:count]
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from bitnet_core.engine.kv_cache.cache import KVCache
 
 
 class StateCheckpoints:
-    """Checkpoints in the cache rows after those of requests, by the hash of their last block (block_pool.hash_blocks).
+    """Checkpoints in the cache rows after those of requests, by the hash of their last block (block_pool.block_hashes).
 
     If all rows are used, one whose block has left the cache is replaced first, then the least recently used one.
     """

@@ -106,13 +106,15 @@ class Snapshot(NamedTuple):
     errors: Counter[str]
     sequences: int
     max_model_len: int
+    layers: dict[str, int]
 
     @classmethod
     def of(cls, engine: ServingEngine) -> Snapshot:
         """Read the figures of an engine."""
         launches = {device: Counter(counts) for device, counts in engine.kernel_launches_by_device.items()}
         errors = engine.scheduler.errors.counts
-        return cls(engine.memory(), launches, errors, engine.sequences, engine.max_model_len)
+        sizes = engine.sequences, engine.max_model_len, engine.layers_by_device
+        return cls(engine.memory(), launches, errors, *sizes)
 
 
 def outgoing(request: Request) -> Request:

@@ -75,7 +75,8 @@ class QueueUser:
     def _snapshot(self) -> Snapshot:
         lengths = [engine.max_model_len for engine in self._replicas.engines]
         longest = max(lengths, default=self._model.engine.max_model_len)
-        return Snapshot({"cache_blocks": 0}, {}, Counter(), self._replicas.slots, longest)
+        layers = self._model.engine.layers_by_device
+        return Snapshot({"cache_blocks": 0}, {}, Counter(), self._replicas.slots, longest, layers)
 
     def _add(self, requests: Sequence[Request]) -> None:
         for request in requests:

@@ -113,6 +113,11 @@ class RemoteEngine:
         return self._snapshot.max_model_len
 
     @property
+    def layers_by_device(self) -> dict[str, int]:
+        """See Engine.layers_by_device."""
+        return self._snapshot.layers
+
+    @property
     def kernel_launches_by_device(self) -> dict[str, Counter[str]]:
         """See Engine.kernel_launches_by_device."""
         return self.scheduler.launches

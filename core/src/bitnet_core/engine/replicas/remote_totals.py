@@ -1,4 +1,4 @@
-"""What the engine of another process has done, on all devices that it had."""
+"""Totals of the engine in another process, on all devices that it had."""
 
 from __future__ import annotations
 

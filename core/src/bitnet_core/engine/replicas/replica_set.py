@@ -156,7 +156,7 @@ class ReplicaSet(Generic[R]):
         """Return the bytes on all devices by use: the names of Worker.memory without "_bytes"."""
         total: Counter[str] = Counter()
         for engine in self.engines:
-            with suppress(UsageError):  # its device failed just now
+            with suppress(UsageError, DeviceLostError):  # its device failed just now
                 memory = engine.memory()
                 total.update({name: int(size) for name, size in memory.items() if name.endswith("_bytes")})
         return {name.removesuffix("_bytes"): size for name, size in total.items()}
@@ -266,11 +266,13 @@ class ReplicaSet(Generic[R]):
 
     def _unusable(self, replica: Replica[Any], error: Exception) -> None:
         """Note that a device cannot be used; at the start, that is the end of the set if it was named."""
-        log.warning("%s cannot be used: %s", replica.name, error)
+        required = self._others is None or self._others.required or replica is self._first
+        ends = required and not replica.returns
+        if not ends:  # else whoever started the set reports the error
+            log.warning("%s cannot be used: %s", replica.name, error)
         with self._dispatcher.lock:
             replica.leave(error)
-            required = self._others is None or self._others.required or replica is self._first
-            if required and not replica.returns:
+            if ends:
                 self._fatal = self._fatal or error
             self._dispatcher.assign()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from bitnet_core.engine.kv_cache.block_pool import block_hashes
 from bitnet_core.engine.request.request import Request
 
 
@@ -16,7 +17,7 @@ class SentPrefixes:
 
     def add(self, request: Request) -> None:
         """Add the full blocks of a request; the device keeps those that were used last."""
-        hashes = request.block_hashes(len(request.tokens))
+        hashes = block_hashes(request, len(request.tokens))
         for block in reversed(hashes):  # a beginning without its end is of use, an end alone is not
             self._hashes[block] = None
             self._hashes.move_to_end(block)
@@ -26,7 +27,7 @@ class SentPrefixes:
     def count(self, request: Request) -> int:
         """Return the number of the first blocks of a request that are kept."""
         found = 0
-        for block in request.block_hashes(len(request.tokens) - 1):
+        for block in block_hashes(request, len(request.tokens) - 1):
             if block not in self._hashes:
                 break
             found += 1

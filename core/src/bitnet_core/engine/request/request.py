@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.kernels.catalogue import KV_BLOCK
 
-from bitnet_core.engine.kv_cache.block_pool import hash_blocks
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.sampler import Sampler
 
@@ -59,7 +57,7 @@ class Request:
     accepted_tokens: int = 0  # draft tokens that the model chose too
     prompt_checkpoint: int = 0  # position of the last state checkpoint in the prompt, or where the request began
     answer_checkpoint: bytes | None = None  # block hash of the state checkpoint in the answer
-    _block_hashes: list[bytes] = field(default_factory=list)
+    block_hashes: list[bytes] = field(default_factory=list)  # those known, of the first full blocks
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
@@ -84,9 +82,19 @@ class Request:
         """Number of tokens that are not computed yet; 1 while decoding."""
         return len(self.tokens) - self.computed
 
-    def block_hashes(self, upto: int) -> list[bytes]:
-        """Return the hashes of the full blocks within the first `upto` tokens."""
-        count = upto // KV_BLOCK
-        if len(self._block_hashes) < count:
-            self._block_hashes = hash_blocks(self.tokens[:upto], self._block_hashes)
-        return self._block_hashes[:count]
+    def append_until_end(self, tokens: Sequence[int], tokens_left: int) -> list[int]:
+        """Append tokens one by one, at most `tokens_left`; returns those before the request's end."""
+        accepted: list[int] = []
+        for token in tokens:
+            if token in self.stop_token_ids:
+                self.finish_reason = "stop"
+                break
+            accepted.append(token)
+            self.tokens.append(token)
+            if self.constraint is not None and not self.constraint.accept(token):
+                self.finish_reason = "stop"
+                break
+            if len(accepted) >= tokens_left:
+                self.finish_reason = "length"
+                break
+        return accepted

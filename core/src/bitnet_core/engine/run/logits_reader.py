@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from bitnet_hal.device import Device
+from bitnet_hal.features import MAX_ASYNC_READ, AsyncReadbackDevice
 from bitnet_hal.launcher import Launcher
 
 from bitnet_core.engine.run.row_masks import RowMasks
@@ -58,22 +60,31 @@ class LogitsReader:
         self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int, size: int
     ) -> list[TopLogits]:
         """Read top-k lists from the device. size: number of rows that have lists, at least those of the requests."""
-        rows = len(logits_requests)
-        rest = any(logits_request.rest for logits_request in logits_requests)
-        ids_at, values_at, totals_at = (view.offset // 4 for view in scratch.lists(size, k))
-        words = np.empty(totals_at + 2 * rows if rest else values_at + rows * k, np.int32)
-        scratch.download("lists", words)
-        ids = words[ids_at : ids_at + rows * k].reshape(rows, k)
-        values = words[values_at : values_at + rows * k].view(np.float32).reshape(rows, k)
-        totals = words[totals_at:].view(np.float32).reshape(-1, 2).tolist() if rest else [(0.0, 0.0)] * rows
-        sums = [
-            (largest, log_sum) if logits_request.rest else None
-            for logits_request, (largest, log_sum) in zip(logits_requests, totals, strict=True)
-        ]
-        return [
-            TopLogits(partial(self._row, scratch, row, columns), ids[row], values[row], total)
-            for row, total in enumerate(sums)
-        ]
+        lists = _Lists(scratch, logits_requests, k, size)
+        scratch.download("lists", lists.words)
+        return lists.rows(partial(self._row, scratch, columns))
+
+    def reads_later(self, rows: int) -> bool:
+        """Return whether `lists_later` can read one logit of each of `rows` rows."""
+        info = self._device.info
+        can_read = "async-readback" in info.features and 8 * rows + info.alignment <= MAX_ASYNC_READ
+        return self.makes_lists and can_read
+
+    def lists_later(
+        self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int
+    ) -> Callable[[], list[TopLogits]]:
+        """Return the function that waits for the top-k lists that are queued; further work may be queued before it is
+        called, after which only lists can be used."""
+        lists = _Lists(scratch, logits_requests, k, len(logits_requests))
+        nbytes = lists.words.nbytes
+        read = cast(AsyncReadbackDevice, self._device).read_async(scratch.view("lists", 1, nbytes))
+
+        def wait() -> list[TopLogits]:
+            read(lists.words.data.cast("B"))
+            scratch.pool.moved_bytes += nbytes
+            return lists.rows(partial(self._row, scratch, columns))
+
+        return wait
 
     def _longest(self, logits_requests: Sequence[LogitsRequest]) -> int:
         """Return the length of lists that are long enough for each request."""
@@ -88,7 +99,7 @@ class LogitsReader:
         self._download(scratch, first, logits)
         return [TopLogits(partial(_same, row[:columns])) for row in logits]
 
-    def _row(self, scratch: Scratch, row: int, columns: int) -> Logits:
+    def _row(self, scratch: Scratch, columns: int, row: int) -> Logits:
         logits = np.empty((1, self._vocab), np.float32)
         self._download(scratch, row, logits)
         return logits[0, :columns]
@@ -102,6 +113,29 @@ class LogitsReader:
         if found is None:
             found = self._row_masks[scratch] = RowMasks(scratch, self._tokens)
         return found
+
+
+class _Lists:
+    """Host memory for the top-k lists of a step. words: as Scratch.lists has them. size: number of rows that have lists
+    on the device, at least those of the requests."""
+
+    def __init__(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, size: int) -> None:
+        self._rests = [logits_request.rest for logits_request in logits_requests]
+        self._k = k
+        self._at = tuple(view.offset // 4 for view in scratch.lists(size, k))
+        _, values_at, totals_at = self._at
+        rows = len(logits_requests)
+        self.words = np.empty(totals_at + 2 * rows if any(self._rests) else values_at + rows * k, np.int32)
+
+    def rows(self, full: Callable[[int], Logits]) -> list[TopLogits]:
+        """Return the lists that were read. full: reads all logits of a row."""
+        rows, k, words = len(self._rests), self._k, self.words
+        ids_at, values_at, totals_at = self._at
+        ids = words[ids_at : ids_at + rows * k].reshape(rows, k)
+        values = words[values_at : values_at + rows * k].view(np.float32).reshape(rows, k)
+        totals = words[totals_at:].view(np.float32).reshape(-1, 2).tolist() if any(self._rests) else [(0.0, 0.0)] * rows
+        sums = [(largest, log) if rest else None for rest, (largest, log) in zip(self._rests, totals, strict=True)]
+        return [TopLogits(partial(full, row), ids[row], values[row], total) for row, total in enumerate(sums)]
 
 
 def _same(logits: Logits) -> Logits:

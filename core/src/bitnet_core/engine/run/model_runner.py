@@ -36,7 +36,7 @@ from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.prediction import PredictionPlan
-from bitnet_core.plan.scratch import Scratch
+from bitnet_core.plan.scratch import Scratch, logit_rows
 
 _VERIFY = "verify "
 """Beginning of the kind of a recording in which a request may have several rows."""
@@ -145,6 +145,28 @@ class Runner:
         scratch, rows = self._run_prompt(scheduled, chunk)
         self._follow(scratch, rows, scheduled)
         return self._heads(scratch, rows, wanted, logits_requests, columns or self.tokens)
+
+    def reads_later(self, wanted: int) -> bool:
+        """Return whether `queue_prompts` takes steps with this number of rows in `wanted`."""
+        fits = wanted <= logit_rows(self.weights.config, wanted)
+        return self.decodes_apart and fits and self._logits.reads_later(wanted)
+
+    def queue_prompts(
+        self,
+        scheduled: Sequence[ScheduledTokens],
+        wanted: Sequence[int],
+        logits_requests: Sequence[LogitsRequest],
+        chunk: int,
+    ) -> Callable[[], list[TopLogits]]:
+        """Queue a prompt_step in which all rows ask for lists, at most what `reads_later` allows. Returns the function
+        that waits for the lists; further work may be queued before it is called."""
+        scratch, rows = self._run_prompt(scheduled, chunk)
+        self._follow(scratch, rows, scheduled)
+        k = self._logits.list_length(logits_requests)
+        scratch.upload("index", np.asarray(wanted, np.int32))
+        head = self.plan.head(scratch, rows, len(wanted), k)
+        self.launcher.run([*head, self.plan.shortlist(scratch, len(wanted), k)])
+        return self._logits.lists_later(scratch, logits_requests, k, self.tokens)
 
     def hidden_step(
         self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int

@@ -61,6 +61,7 @@ class MultiStepDecoder:
             cast(AsyncReadbackDevice, device).read_async if "async-readback" in device.info.features else None
         )
         self.can_run_ahead = run_ahead and self._read_async is not None
+        self._upload = device.upload
         self._download = device.download
         self._rows: dict[ScheduledTokens, int] = {}  # next rows, after `in_flight`, and their places in the step buffer
         self._moving: set[int] = set()  # places whose rows every replay advances
@@ -159,7 +160,9 @@ class MultiStepDecoder:
             self._changed()
             self._moving.remove(buffer_row)
         if self._history_used + count > HISTORY:
-            self._scratch.upload("history", np.zeros((self.size, HISTORY + 1), np.int32))
+            ring = np.zeros((self.size, HISTORY + 1), np.int32)
+            self._upload(self._ring, ring.data.cast("B"))
+            self._scratch.pool.moved_bytes += ring.nbytes
             self._history_used = 0
         first = 1 + self._history_used
         self._history_used += count

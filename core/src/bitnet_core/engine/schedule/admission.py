@@ -1,4 +1,4 @@
-"""Admit waiting requests: give them a row of the block tables and blocks of the KV cache.
+"""The waiting and the running requests: rows of the block tables, blocks of the KV cache, and new tokens.
 
 Requests are admitted in order of arrival. When blocks run out, the request that was admitted last is preempted and
 recomputed later (the preemption of PagedAttention, Kwon et al. 2023).
@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.rounding import ceil_div
 
-from bitnet_core.engine.kv_cache.block_pool import BlockPool
+from bitnet_core.engine.kv_cache.block_pool import BlockPool, block_hashes
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.request.request import FinishReason, Request
+from bitnet_core.engine.schedule.state_positions import keep_state
 
 log = logging.getLogger(__name__)
 
@@ -109,9 +110,9 @@ class Admission:
         for request in list(self.waiting):
             if not self._free_indices:
                 break
-            block_hashes = request.block_hashes(len(request.tokens) - 1) if request.scored is None else []
-            known = self._cached_prefix(block_hashes)
-            if not self.recurrent and len(known) < len(block_hashes) and block_hashes[len(known)] in pending_hashes:
+            prefix = block_hashes(request, len(request.tokens) - 1) if request.scored is None else []
+            known = self._cached_prefix(prefix)
+            if not self.recurrent and len(known) < len(prefix) and prefix[len(known)] in pending_hashes:
                 self.blocks.release(known)
                 continue
             needed = ceil_div(len(request.tokens) + 1, KV_BLOCK) - len(known)
@@ -127,11 +128,11 @@ class Admission:
             ended.append(request)
         return ended
 
-    def _cached_prefix(self, block_hashes: list[bytes]) -> list[int]:
+    def _cached_prefix(self, prefix: list[bytes]) -> list[int]:
         """Own the cached blocks that the request can start with; in recurrent models, up to a state checkpoint."""
-        known = self.blocks.get_cached(block_hashes)
+        known = self.blocks.get_cached(prefix)
         if self.recurrent:
-            covered = self.checkpoints.longest(block_hashes[: len(known)])
+            covered = self.checkpoints.longest(prefix[: len(known)])
             self.blocks.release(known[covered:])
             known = known[:covered]
         return known
@@ -154,7 +155,7 @@ class Admission:
         request.prompt_checkpoint = request.computed
         request.answer_checkpoint = None
         if self.recurrent and request.computed:
-            self.checkpoints.restore(request.block_hashes(request.computed)[-1], request.req_index)
+            self.checkpoints.restore(block_hashes(request, request.computed)[-1], request.req_index)
 
     def reserve(self, extra: int) -> None:
         """Allocate blocks for `extra` more tokens of every running request; preempts the last one while there are too
@@ -177,6 +178,30 @@ class Admission:
         if not growing:
             return True
         return missing <= self.blocks.available and all(map(self._grow, growing, growing.values()))
+
+    def accept_tokens(self, request: Request, count: int, tokens: list[int]) -> tuple[int, ...]:
+        """Add `count` computed rows and their tokens, up to the request's end, and publish full blocks for reuse.
+        Returns the tokens that were added."""
+        before = request.computed
+        tokens_left = self.tokens_left(request)
+        if request.constraint is None and len(tokens) < tokens_left and request.stop_token_ids.isdisjoint(tokens):
+            accepted = tokens
+            request.tokens += accepted
+        else:
+            accepted = request.append_until_end(tokens, tokens_left)
+        request.computed = min(before + count, len(request.tokens))
+        if not request.max_tokens and not request.pending:
+            request.finish_reason = "length"
+        self._counts["generated_tokens"] += len(accepted)
+        first = before // KV_BLOCK
+        if request.computed // KV_BLOCK > first:
+            for index, block_hash in enumerate(block_hashes(request, request.computed)[first:], first):
+                self.blocks.register(request.blocks[index], block_hash)
+        if self.recurrent and request.computed == before + count > before:  # else states are of other rows
+            keep_state(self.checkpoints, request, len(self.running))
+        if request.finish_reason:
+            self.finish(request, request.finish_reason)
+        return tuple(accepted)
 
     def preempt(self, request: Request) -> None:
         """Give up the request's blocks and put it back at the head of the queue."""
@@ -209,4 +234,4 @@ def _pending_hashes(request: Request) -> list[bytes]:
     """Hashes of the full prompt blocks that are not computed yet."""
     if request.pending <= 1:
         return []
-    return request.block_hashes(len(request.tokens))[request.computed // KV_BLOCK :]
+    return block_hashes(request, len(request.tokens))[request.computed // KV_BLOCK :]

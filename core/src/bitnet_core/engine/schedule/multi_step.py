@@ -4,7 +4,10 @@ of the next read."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import numpy.typing as npt
 
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.run.batch import ScheduledTokens
@@ -63,10 +66,25 @@ class MultiStepScheduler:
         began = time.perf_counter()
         tokens = runner.multi_step.decode(last_rows(requests), count, ahead, last_rows(continuing) if ahead else ())
         self.step_count.update(count, time.perf_counter() - began)
+        return self._accept(requests, tokens)
+
+    def queue_one(self, runner: Runner, requests: list[Request]) -> Callable[[], list[RequestOutput]]:
+        """Queue a step of greedy requests for which blocks are reserved; returns the function that waits for it. Prompt
+        steps may be queued before it is called."""
+        decoder = runner.multi_step
+        buffer_rows, _ = decoder.take(last_rows(requests))
+        first = decoder.prepare(buffer_rows.values(), 1)
+        decoder.replay(1)
+        steps = decoder.steps(first, 1)
+        return lambda: self._accept(requests, decoder.read(buffer_rows, steps))
+
+    def _accept(self, requests: list[Request], tokens: npt.NDArray[np.int32]) -> list[RequestOutput]:
+        """Add the tokens i32[requests, steps] of MultiStepDecoder.decode."""
+        count = tokens.shape[1]
         outputs: list[RequestOutput] = []
         for request, row in zip(requests.copy(), tokens.tolist(), strict=True):
             good = row[: row.index(-1)] if -1 in row else row
-            output = self._results.accept_tokens(request, len(good), good)
+            output = RequestOutput(request, self._admission.accept_tokens(request, len(good), good))
             if len(good) < count and request.finish_reason is None:
                 output = self._results.fail(request, not_a_number(), output.tokens)
             outputs.append(output)

@@ -21,24 +21,13 @@ from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.request.new_request import check_length
 from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.request.sample_rows import SampleRow, apply_all, order_rows
-from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.run.request_groups import RequestGroups
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.multi_step import MultiStepScheduler, last_rows
+from bitnet_core.engine.schedule.prompt_steps import SHARED_SECONDS, PromptScheduler
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.speculative import SpeculativeScheduler
-from bitnet_core.engine.schedule.state_positions import rows_to_checkpoint
-
-_SHARED_ROWS = 1024
-"""Rows that a step which also decodes may have on any device: decoding requests wait for the whole step."""
-
-_SHARED_SECONDS = 0.04
-"""Seconds that such a step may take, by the speed of the last large step, if it has more rows; and seconds of prompt
-steps after which requests that decode apart from prompts get a step."""
-
-_SCORED_ROWS = 64
-"""Rows of one request per step if all their logits are needed: these must fit in host memory beside the model."""
 
 
 class Scheduler:
@@ -60,14 +49,12 @@ class Scheduler:
         self._admission = Admission(context, self.counts, recurrent=recurrent)
         self.waiting = self._admission.waiting
         self.running = self._admission.running
-        self._results = StepResults(self._admission, self.counts, self.errors)
-        self.seconds = self._results.seconds
+        self.seconds = {"prefill": 0.0, "decode": 0.0}
+        self._results = StepResults(self._admission, self.errors)
         self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
-        self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
-        self._idle = True  # the device has ended the last step with prompts, as its logits were read
+        self.prompts = PromptScheduler(self._admission, self._results)
         self._prompt_seconds = 0.0  # of steps of prompts alone, for which decoding requests have waited
-        self._ended: list[RequestOutput] = []  # requests that ended outside of a step
         self._aborted: deque[Request] = deque()
 
     def attach(self, runner: Runner | RequestGroups, blocks: BlockPool) -> None:
@@ -77,6 +64,7 @@ class Scheduler:
 
     def detach(self) -> None:
         """Forget the runner and the cache."""
+        self.prompts.forget()
         self._admission.detach()
 
     @property
@@ -114,8 +102,23 @@ class Scheduler:
             except Exception:
                 self._start_over()
                 raise
-            self._results.add_time(requests, time.perf_counter() - began, done)
-        return self.take_ended() + done if self._ended else done
+            self._add_time(requests, time.perf_counter() - began, done)
+        return self._results.take_left() + done if self._results.left else done
+
+    def _add_time(self, requests: list[Request], seconds: float, done: list[RequestOutput]) -> None:
+        """Add the duration of a step to its requests and to the totals."""
+        prompts = False
+        for request in requests:
+            if request.prefilling:
+                prompts = True
+                request.prefill_seconds += seconds
+                request.prefilling = len(request.tokens) == request.prompt_tokens
+            else:
+                request.decode_seconds += seconds
+        self.seconds["prefill" if prompts else "decode"] += seconds
+        if not prompts:
+            for output in done:
+                self.counts["decoded_tokens"] += len(output.tokens)
 
     def _advance(self, queued: int) -> list[RequestOutput]:
         greedy = True
@@ -123,6 +126,8 @@ class Scheduler:
             if request.computed + 1 < len(request.tokens) or request.scored:
                 return self._with_prompts()
             greedy = greedy and request.greedy
+        if self.prompts.in_flight and self.prompts.awaited():
+            return self.prompts.read()
         most = math.inf  # tokens of each request before draft tokens may be verified
         speculative = self.speculative
         if speculative.drafter is not None:
@@ -147,13 +152,7 @@ class Scheduler:
     def fail_all(self, error: Exception) -> list[RequestOutput]:
         """End every request with an error that none of them caused."""
         outputs = [self._results.fail(request, error) for request in (*self.running, *self.waiting)]
-        return self.take_ended() + outputs
-
-    def take_ended(self) -> list[RequestOutput]:
-        """Return the outputs of requests that ended outside of a step, once."""
-        ended = self._ended
-        self._ended = []
-        return ended
+        return self._results.take_left() + outputs
 
     def fail_request(self, request: Request, error: Exception) -> RequestOutput:
         """End a request with an error."""
@@ -177,68 +176,45 @@ class Scheduler:
 
     def _admit(self) -> None:
         before = len(self.running)
-        self._ended += [RequestOutput(request, ()) for request in self._admission.admit()]
+        self._results.left += [RequestOutput(request, ()) for request in self._admission.admit()]
         if len(self.running) > before:
             self.multi_step.restart(self._runner)
 
     def _with_prompts(self) -> list[RequestOutput]:
         """Run a step while prompts are pending."""
         self._admission.reserve(1)
-        if not self._runner.decodes_apart:
-            return self._mixed(self.running)
+        runner, prompts = self._runner, self.prompts
+        if not runner.decodes_apart:
+            return prompts.step(runner, self.running, self.chunk)
         decoding: list[Request] = []
-        prompts: list[Request] = []
+        pending: list[Request] = []
         for request in self.running:
-            decodes = request.computed + 1 == len(request.tokens) and not request.scored
-            (decoding if decodes else prompts).append(request)
-        if decoding and (not prompts or self._prompt_seconds > _SHARED_SECONDS):
+            if request.pending > 1 or request.scored:
+                pending.append(request)
+            elif request.pending:  # else its first token is in flight
+                decoding.append(request)
+        turn = bool(decoding) and self._prompt_seconds > SHARED_SECONDS
+        greedy = all(request.greedy for request in decoding)
+        if turn and pending and greedy and isinstance(runner, Runner) and runner.multi_step.can_run_ahead:
+            return self._turn(runner, decoding, pending)
+        if (turn or not pending) and prompts.awaited():
+            return prompts.read()
+        if turn or not pending:
             self._prompt_seconds = 0.0
-            if all(request.greedy for request in decoding):
-                return self.multi_step.step(self._runner, decoding, 0, 1)
-            return self._sampled(decoding)
+            return self.multi_step.step(runner, decoding, 0, 1) if greedy else self._sampled(decoding)
         began = time.perf_counter()
-        done = self._mixed(prompts)
+        done = prompts.step(runner, pending, self.chunk)
         self._prompt_seconds = self._prompt_seconds + time.perf_counter() - began if decoding else 0.0
         return done
 
-    def _mixed(self, requests: list[Request]) -> list[RequestOutput]:
-        """Run one row of each of these requests that decodes, and as many prompt rows as the chunk allows."""
-        scheduled: list[ScheduledTokens] = []
-        numbers: dict[SampleRow, int] = {}
-        taken: list[tuple[Request, int, list[SampleRow]]] = []
-        used = 0
-        decoding = sum(request.pending == 1 for request in self.running)
-        chunk = min(self.chunk, max(self._shared_rows(), decoding)) if decoding else self.chunk
-        for request in sorted(requests, key=lambda s: s.pending > 1):
-            count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)
-            start = request.computed
-            if self.recurrent:
-                count = rows_to_checkpoint(request, count, self.chunk)
-            scheduled.append(ScheduledTokens(request.req_index, start, tuple(request.tokens[start : start + count])))
-            rows = _rows_of(request, count)
-            numbers.update({row: used + count - len(rows) + at for at, row in enumerate(rows)})
-            taken.append((request, count, rows))
-            used += count
-        ordered, logits_requests = order_rows(list(numbers))
-        began = time.perf_counter()
-        steps = self._runner.prompt_step(scheduled, [numbers[row] for row in ordered], logits_requests, self.chunk)
-        for row, top_logits in zip(ordered, steps, strict=True):
-            row.apply(top_logits)
-        if ordered and self._idle:
-            self._keep_speed(used, time.perf_counter() - began)
-        self._idle = bool(ordered)
-        return [self._results.process_rows(request, count, rows) for request, count, rows in taken]
-
-    def _keep_speed(self, rows: int, seconds: float) -> None:
-        """Keep the speed of a step, if it is large: the average since the start would include compilation."""
-        if rows >= _SHARED_ROWS:
-            self._rows_per_second = rows / seconds
-
-    def _shared_rows(self) -> int:
-        """Return the largest number of rows of a step that also decodes: a power of two, as steps of the same size are
-        queued faster."""
-        rows = int(_SHARED_SECONDS * self._rows_per_second)
-        return max(_SHARED_ROWS, 1 << rows.bit_length() >> 1)
+    def _turn(self, runner: Runner, decoding: list[Request], pending: list[Request]) -> list[RequestOutput]:
+        """Queue a step of the decoding requests and the next one with prompts, before the tokens of either are read."""
+        self._prompt_seconds = 0.0
+        read = self.multi_step.queue_one(runner, decoding)
+        if self.prompts.awaited():
+            self._results.left += self.prompts.read()
+        self._results.left += self.prompts.step(runner, pending, self.chunk)
+        return read()
 
     def _sampled(self, requests: list[Request]) -> list[RequestOutput]:
         """Decode one token of all running requests, or of some for which blocks are reserved."""
@@ -246,13 +222,3 @@ class Scheduler:
         rows, logits_requests = order_rows([SampleRow(request) for request in requests])
         apply_all(rows, self._runner.decode_step(last_rows(row.request for row in rows), logits_requests))
         return [self._results.process_rows(row.request, 1, [row]) for row in rows]
-
-
-def _rows_of(request: Request, count: int) -> list[SampleRow]:
-    """Return the rows, of the request's next `count`, whose logits are needed: the last one, or all if it is scored."""
-    done = 0 < count == request.pending
-    chooses = done and request.max_tokens > 0
-    if request.scored:
-        at = request.computed
-        return [SampleRow(request, at + n, chooses and n == count - 1) for n in range(count)]
-    return [SampleRow(request)] if chooses else []

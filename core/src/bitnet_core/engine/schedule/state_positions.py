@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 
+from bitnet_core.engine.kv_cache.block_pool import block_hashes
 from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.request.request import Request
 
@@ -62,7 +63,7 @@ def keep_state(checkpoints: StateCheckpoints, request: Request, running: int) ->
     at = request.computed
     if at % KV_BLOCK or not checkpoints.capacity:
         return
-    block_hash = request.block_hashes(at)[-1]
+    block_hash = block_hashes(request, at)[-1]
     if at > request.prompt_tokens:
         if keeps_answers(checkpoints, running):
             checkpoints.save(block_hash, request.req_index, request.answer_checkpoint)

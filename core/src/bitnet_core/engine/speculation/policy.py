@@ -6,16 +6,39 @@ expected to generate the most tokens per second is chosen; if that is the step w
 
 from __future__ import annotations
 
-import logging
 import math
+import statistics
+from collections import deque
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from itertools import accumulate
+from operator import add, itemgetter
 from weakref import WeakKeyDictionary
 
-from bitnet_core.engine.request.request import Request
-from bitnet_core.engine.speculation.measurements import FIRST_DRAFT, Acceptance, StepCosts, interpolated
+import numpy as np
 
-log = logging.getLogger(__name__)
+from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.speculation.report import report_nothing_right, report_pause
+
+MAX_DRAFT = 7
+"""Largest number of draft tokens of a request in one step."""
+
+FIRST_DRAFT = 2
+"""Number of draft tokens before one of the request's has been accepted."""
+
+_KEPT_OF_REQUEST = 0.95
+"""Weight of earlier verifications of a request against the next one."""
+
+_PRIOR_WEIGHT = 2
+"""Number of draft tokens that the prior counts for."""
+
+_FIRST_PAUSE, _LAST_PAUSE = 16, 256
+"""Tokens until a draft is tried again after drafts did not pay; doubled each time, until speculation is off."""
+
+_MAX_WAIT = 32
+"""Most tokens between two searches that found no draft."""
+
+_LAST_STEPS = 9
+"""Number of measurements of a size of steps that count."""
 
 _FIRST_GUESS = 0.6
 """Acceptance that is assumed before anything was measured; it counts as _GUESS_WEIGHT draft tokens."""
@@ -35,13 +58,6 @@ _SLOW_SECONDS = 0.005
 
 _NOTHING_RIGHT = 200
 """Number of draft tokens, none of them right, after which a warning is logged."""
-
-_LIKELY = {
-    "lookup": "most likely the texts do not repeat their prompts or themselves",
-    "draft": "most likely the draft model was trained on other data than the model, or one of the files is damaged",
-    "mtp": "most likely the MTP head belongs to other weights than the model's",
-}
-"""The most likely reason, by kind, if no draft token is right."""
 
 
 class DraftPolicy:
@@ -97,14 +113,14 @@ class DraftPolicy:
             costs[count + spare] = costs[largest] + (count + spare - largest) * slope / 2
         drafting = self._drafting.measured or {1: 0.0}
         gains = self._gains(due, most)[:spare]
+        deepest = list(accumulate((depth for _, depth, _ in gains), max))
+        verifying = interpolated(costs, range(count + 1, count + 1 + len(gains)))
         tokens, speed, best = float(count), count / alone, 0
-        deepest = 0
-        for number, (gain, depth, _) in enumerate(gains, 1):
+        seconds = map(add, verifying, interpolated(drafting, deepest))
+        for number, ((gain, _, _), step_seconds) in enumerate(zip(gains, seconds, strict=True), 1):
             tokens += gain
-            deepest = max(deepest, depth)
-            seconds = interpolated(costs, count + number) + interpolated(drafting, deepest)
-            if tokens / seconds > speed:
-                speed, best = tokens / seconds, number
+            if tokens / step_seconds > speed:
+                speed, best = tokens / step_seconds, number
         chosen: dict[Request, int] = {}
         for _, depth, request in gains[:best]:
             chosen[request] = max(depth, chosen.get(request, 0))
@@ -132,23 +148,13 @@ class DraftPolicy:
         return {}
 
     def _stop(self, request: Request, state: Acceptance) -> None:
-        """Pause a request's drafts; log the first pause of a request, and only the first such request as news."""
+        """Pause a request's drafts; its first pause is logged."""
         state.pause(len(request.tokens))
         if state.stopped:
             return
         state.stopped = True
-        counts = self._counts
-        counts["draft_stops"] += 1
-        log.log(
-            logging.INFO if counts["draft_stops"] == 1 else logging.DEBUG,
-            "speculation (%s) does not pay for a text, so it is off, apart from rare trials: %d of its %d draft tokens "
-            "were right, %d of %d in all texts",
-            self.kind,
-            request.accepted_tokens,
-            request.draft_tokens,
-            counts["accepted_tokens"],
-            counts["draft_tokens"],
-        )
+        self._counts["draft_stops"] += 1
+        report_pause(self.kind, request, self._counts)
 
     def until_next(self, requests: Sequence[Request], rows: int) -> float:
         """Return the number of tokens until one of these requests may have a draft; inf if none may."""
@@ -202,10 +208,98 @@ class DraftPolicy:
         tried = counts["draft_tokens"]
         if tried >= _NOTHING_RIGHT and not counts["accepted_tokens"] and not self._warned:
             self._warned = True
-            log.warning("speculation (%s): 0 of %d draft tokens were right; %s", self.kind, tried, _LIKELY[self.kind])
+            report_nothing_right(self.kind, tried)
 
     def _state(self, request: Request) -> Acceptance:
         found = self._states.get(request)
         if found is None:
             found = self._states[request] = Acceptance()
         return found
+
+
+class Acceptance:
+    """The share of a request's draft tokens that is right, and when the next ones are tried.
+
+    most: number of draft tokens that may be tried next. paused: True if drafts did not pay; the next one is a probe.
+    off: True if they are not tried any more. stopped: True after the first pause.
+    """
+
+    def __init__(self) -> None:
+        self.most = FIRST_DRAFT
+        self.paused = self.off = self.stopped = False
+        self._right = self._tried = 0.0
+        self._pause = _FIRST_PAUSE
+        self._misses = 0
+        self._next = 0  # length of the request's tokens at which a draft is tried
+
+    def probability(self, prior: float) -> float:
+        """Return a probability that a draft token is right if those before it are: one standard error above the
+        estimate, because too few draft tokens would never correct an estimate that is too low."""
+        tried = self._tried + _PRIOR_WEIGHT
+        mean = (self._right + _PRIOR_WEIGHT * prior) / tried
+        return min(1.0, mean + math.sqrt(mean * (1 - mean) / tried))
+
+    def wait(self, tokens: int) -> float:
+        """Return the number of tokens until the next try, of a request of `tokens` tokens; inf if there is none."""
+        return math.inf if self.off else max(0, self._next - tokens)
+
+    def verified(self, tokens: int, drafted: int, accepted: int) -> None:
+        """Take a verification after which the request has `tokens` tokens."""
+        self._right = _KEPT_OF_REQUEST * self._right + accepted
+        self._tried = _KEPT_OF_REQUEST * self._tried + accepted + (accepted < drafted)
+        self._misses = 0
+        if accepted == drafted:
+            self.most = min(2 * max(self.most, drafted), MAX_DRAFT)
+            self._next = tokens
+        elif self.paused:
+            self.pause(tokens)
+
+    def missed(self, tokens: int, *, quick: bool) -> None:
+        """Take a search without a draft. quick: True if a token takes so little time that the next search waits, longer
+        each time."""
+        self._next = tokens + (min(1 << self._misses, _MAX_WAIT) if quick else 1)
+        self._misses += 1
+
+    def pause(self, tokens: int) -> None:
+        """Try no drafts for some tokens, because they do not pay."""
+        self.paused = True
+        self.off = self._pause > _LAST_PAUSE
+        self._next = tokens + self._pause
+        self._pause *= 2
+        self.most = FIRST_DRAFT
+
+    def resume(self) -> None:
+        """Take that drafts pay again."""
+        self.paused = False
+        self._pause = _FIRST_PAUSE
+
+
+class StepCosts:
+    """Medians of the seconds of steps, by number of rows: other programs may interrupt some. The first measurement of a
+    size does not count: it compiles and records."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, deque[float]] = {}
+        self.measured: dict[int, float] = {}
+        """The medians by number of rows."""
+
+    def is_new(self, rows: int) -> bool:
+        """Return True if there was no measurement of this size."""
+        return rows not in self._last
+
+    def update(self, rows: int, seconds: float) -> None:
+        """Add a measurement."""
+        last = self._last.get(rows)
+        if last is None:
+            self._last[rows] = deque(maxlen=_LAST_STEPS)
+            return
+        last.append(seconds)
+        self.measured[rows] = statistics.median(last)
+
+
+def interpolated(points: Mapping[int, float], rows: Sequence[int]) -> list[float]:
+    """Return the seconds of steps of these numbers of rows from those of other sizes: between two of them by a straight
+    line, elsewhere those of the nearest. There must be a point."""
+    sizes = sorted(points)
+    seconds: list[float] = np.interp(rows, sizes, [points[size] for size in sizes]).tolist()
+    return seconds

@@ -15,7 +15,7 @@ from bitnet_core.formats import dense
 from bitnet_core.formats.convert.gguf import Step
 from bitnet_core.formats.convert.hf import common_fields
 from bitnet_core.formats.hf.names import stored
-from bitnet_core.formats.hf.safetensors_writer import Declared, write_safetensors
+from bitnet_core.formats.hf.safetensors_writer import TensorHeader, write_safetensors
 from bitnet_core.formats.names import tables, ternaries, vectors
 from bitnet_core.formats.ternary import mlx
 from bitnet_core.model.families import FAMILIES
@@ -39,7 +39,7 @@ def write_grouped(source: ModelSource, folder: Path, step: Step, *, packed: bool
     config = source.config
     shapes = {**ternaries(config), **tables(config)}
     declared = [one for name, shape in shapes.items() for one in _declared(name, shape, packed)]
-    declared += [Declared(stored(name), "F32", (n,)) for name, n in vectors(config).items()]
+    declared += [TensorHeader(stored(name), "F32", (n,)) for name, n in vectors(config).items()]
     files = folder_files(source.tokenizer, config.context)
     files["config.json"] = json.dumps(config_json(source, packed), indent=2) + "\n"
     folder.mkdir()
@@ -48,13 +48,13 @@ def write_grouped(source: ModelSource, folder: Path, step: Step, *, packed: bool
     write_safetensors(folder / "model.safetensors", declared, _tensors(source, step, packed))
 
 
-def _declared(name: str, shape: tuple[int, int], packed: bool) -> list[Declared]:
+def _declared(name: str, shape: tuple[int, int], packed: bool) -> list[TensorHeader]:
     if not packed:
-        return [Declared(stored(name), "F16", shape)]
+        return [TensorHeader(stored(name), "F16", shape)]
     rows, columns = shape
     groups = (rows, columns // GROUP_SIZE)
-    parts = (Declared(stored(f"{name}.{part}"), "F16", groups) for part in ("scales", "biases"))
-    return [Declared(stored(name), "U32", (rows, columns // 16)), *parts]
+    parts = (TensorHeader(stored(f"{name}.{part}"), "F16", groups) for part in ("scales", "biases"))
+    return [TensorHeader(stored(name), "U32", (rows, columns // 16)), *parts]
 
 
 def _tensors(source: ModelSource, step: Step, packed: bool) -> Iterator[tuple[str, Arrays]]:

@@ -15,7 +15,7 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
 from bitnet_core.formats.convert.gguf import Step
 from bitnet_core.formats.hf.names import stored
-from bitnet_core.formats.hf.safetensors_writer import Declared, write_safetensors
+from bitnet_core.formats.hf.safetensors_writer import TensorHeader, write_safetensors
 from bitnet_core.formats.names import matrices, tables, vectors
 from bitnet_core.formats.rotation import reordered, row_order
 from bitnet_core.formats.ternary import hf_packed
@@ -39,11 +39,11 @@ def write_folder(source: ModelSource, folder: Path, step: Step) -> None:
     if source.has("rope_freqs") and (source.vector("rope_freqs") != 1).any():
         raise ModelError(f"{source.path}: rope_freqs has no place in a Hugging Face folder; convert to GGUF instead")
     embedded = {name: source.dense(name) for name in tables(config)}
-    declared = [Declared(stored(name), "F32", (table.rows, table.columns)) for name, table in embedded.items()]
-    declared += [Declared(stored(name), "F32", (n,)) for name, n in vectors(config).items()]
+    declared = [TensorHeader(stored(name), "F32", (table.rows, table.columns)) for name, table in embedded.items()]
+    declared += [TensorHeader(stored(name), "F32", (n,)) for name, n in vectors(config).items()]
     for name, (rows, columns) in matrices(config).items():
-        declared.append(Declared(stored(name), "U8", (ceil_div(rows, 4), columns)))
-        declared.append(Declared(stored(f"{name}.scale"), "F32", (1,)))
+        declared.append(TensorHeader(stored(name), "U8", (ceil_div(rows, 4), columns)))
+        declared.append(TensorHeader(stored(f"{name}.scale"), "F32", (1,)))
     files = folder_files(source.tokenizer, config.context)
     files["config.json"] = json.dumps(config_json(source), indent=2) + "\n"
     folder.mkdir()

@@ -19,8 +19,8 @@ from bitnet_core.formats.gguf.container import Tensor
 from bitnet_core.formats.gguf.describe import summary, vision_findings
 from bitnet_core.formats.gguf.hadamard import Signs
 from bitnet_core.formats.gguf.multipliers import read_multipliers
+from bitnet_core.formats.gguf.parts import open_gguf
 from bitnet_core.formats.gguf.prediction_heads import in_heads
-from bitnet_core.formats.gguf.split import open_gguf
 from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
 from bitnet_core.formats.keys import MetadataReader

@@ -22,7 +22,7 @@ _ALIGNMENT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class TensorHeader:
     """A tensor to be written."""
 
     name: str
@@ -35,7 +35,7 @@ class Declared:
 
 
 def write_safetensors(
-    path: Path, tensors: Sequence[Declared], data: Iterable[tuple[str, Iterable[npt.NDArray[np.generic]]]]
+    path: Path, tensors: Sequence[TensorHeader], data: Iterable[tuple[str, Iterable[npt.NDArray[np.generic]]]]
 ) -> None:
     """Write the tensors in the declared order from (name, C-contiguous arrays).
 

@@ -19,7 +19,7 @@ STALE = 0xFF
 
 
 @dataclass(frozen=True)
-class Batch:
+class AttentionBatch:
     """The (sequence, position) of each row; position -1 is an unused row. Each sequence's cache reaches to its last
     position."""
 
@@ -37,7 +37,7 @@ class Batch:
         return reach
 
 
-def _cache(rng: Rng, batch: Batch, tables: Array, n_blocks: int) -> Array:
+def _cache(rng: Rng, batch: AttentionBatch, tables: Array, n_blocks: int) -> Array:
     """Return u8[n_blocks, kv head, KV_BLOCK, row_bytes]: random rows at the positions of sequences, stale rows
     elsewhere."""
     n_kv = batch.heads[1]
@@ -50,7 +50,7 @@ def _cache(rng: Rng, batch: Batch, tables: Array, n_blocks: int) -> Array:
     return cache
 
 
-def cached(rng: Rng, batch: Batch) -> tuple[ParamDict, dict[str, Array]]:
+def cached(rng: Rng, batch: AttentionBatch) -> tuple[ParamDict, dict[str, Array]]:
     """Return the parameters of attention, and k_cache, v_cache, step and tables."""
     rows = len(batch.rows)
     n_heads, n_kv = batch.heads
@@ -78,7 +78,7 @@ def cached(rng: Rng, batch: Batch) -> tuple[ParamDict, dict[str, Array]]:
     }
 
 
-def attended(rng: Rng, batch: Batch) -> CaseLaunch:
+def attended(rng: Rng, batch: AttentionBatch) -> CaseLaunch:
     """Return a launch of attention with random queries."""
     rows = len(batch.rows)
     n_heads, _ = batch.heads
@@ -91,7 +91,7 @@ def attended(rng: Rng, batch: Batch) -> CaseLaunch:
 
 def _nan_query(rng: Rng) -> CaseLaunch:
     """Put a NaN into one row's query: only that row's head may become NaN."""
-    launch = attended(rng, Batch([(0, 10), (1, 70), (0, 12)], (4, 2)))
+    launch = attended(rng, AttentionBatch([(0, 10), (1, 70), (0, 12)], (4, 2)))
     launch.arrays["q"][1, 2, 5] = np.nan
     return launch
 
@@ -103,27 +103,27 @@ def prompt(count: int, first: int = 0, sequence: int = 0) -> list[tuple[int, int
 
 def cases() -> Iterator[Case]:
     """Yield cache types, grouped heads, lengths around a block, prompts, mixed batches, unused rows."""
-    batches: dict[str, Batch] = {}
+    batches: dict[str, AttentionBatch] = {}
     for kv, cache in enumerate(KV_TYPES):
-        batches[f"{cache}-one-token"] = Batch([(0, 0)], kv=kv)
-        batches[f"{cache}-gqa"] = Batch([(0, 64), (1, 3)], (20, 5), 128, kv)
-        batches[f"{cache}-prompt"] = Batch(prompt(33), (4, 2), 32, kv)
-        batches[f"{cache}-odd-head"] = Batch([(0, 5), (0, 6)], (3, 1), 6, kv)
+        batches[f"{cache}-one-token"] = AttentionBatch([(0, 0)], kv=kv)
+        batches[f"{cache}-gqa"] = AttentionBatch([(0, 64), (1, 3)], (20, 5), 128, kv)
+        batches[f"{cache}-prompt"] = AttentionBatch(prompt(33), (4, 2), 32, kv)
+        batches[f"{cache}-odd-head"] = AttentionBatch([(0, 5), (0, 6)], (3, 1), 6, kv)
     for position in (62, 63, 64, 65, 600):
-        batches[f"position-{position}"] = Batch([(0, position)], (8, 2))
-    batches["decode-batch"] = Batch([(s, 20 * s + 1) for s in range(8)], (4, 1), 80)
-    batches["mixed"] = Batch([(0, 130), *prompt(7, 60, 1), (2, 0), *prompt(9, 0, 3)], (4, 2), 32)
-    batches["unused-rows"] = Batch([(0, -1), (0, 40), (1, -1), (1, 90), (2, -1)], (4, 2), 32)
-    batches["large-scores"] = Batch([(0, 100), (1, 30)], (4, 4), 64, q_scale=100)
+        batches[f"position-{position}"] = AttentionBatch([(0, position)], (8, 2))
+    batches["decode-batch"] = AttentionBatch([(s, 20 * s + 1) for s in range(8)], (4, 1), 80)
+    batches["mixed"] = AttentionBatch([(0, 130), *prompt(7, 60, 1), (2, 0), *prompt(9, 0, 3)], (4, 2), 32)
+    batches["unused-rows"] = AttentionBatch([(0, -1), (0, 40), (1, -1), (1, 90), (2, -1)], (4, 2), 32)
+    batches["large-scores"] = AttentionBatch([(0, 100), (1, 30)], (4, 4), 64, q_scale=100)
     several = [(0, 130), *prompt(40, 60, 1), (2, 0), *prompt(40, 0, 3), (4, -1), (1, -1)]
     for prefix, kv in (("", KV_TYPES.index("f16")), ("int8-", KV_TYPES.index("int8"))):
-        batches[f"{prefix}prompt-d128"] = Batch(prompt(70, 60), (4, 1), 128, kv)
-        batches[f"{prefix}prompt-d256"] = Batch(prompt(70, 60), (6, 1), 256, kv)
+        batches[f"{prefix}prompt-d128"] = AttentionBatch(prompt(70, 60), (4, 1), 128, kv)
+        batches[f"{prefix}prompt-d256"] = AttentionBatch(prompt(70, 60), (6, 1), 256, kv)
         for head_dim in (64, 128):
-            batches[f"{prefix}prompts-d{head_dim}"] = Batch(several, (8, 2), head_dim, kv)
-    batches["t512"] = Batch(prompt(512), (2, 1), 16)
-    batches["position-4095"] = Batch([(0, 4095), (1, 4096)], (2, 1), 64)
-    batches["position-32767"] = Batch([(0, 32767)], (2, 1), 32)
+            batches[f"{prefix}prompts-d{head_dim}"] = AttentionBatch(several, (8, 2), head_dim, kv)
+    batches["t512"] = AttentionBatch(prompt(512), (2, 1), 16)
+    batches["position-4095"] = AttentionBatch([(0, 4095), (1, 4096)], (2, 1), 64)
+    batches["position-32767"] = AttentionBatch([(0, 32767)], (2, 1), 32)
     for label, batch in batches.items():
         yield Case("attention", label, attended, (batch,))
     yield Case("attention", "nan-query", _nan_query)
@@ -140,4 +140,4 @@ def batches() -> Iterator[Case]:
     for kv, cache in enumerate(KV_TYPES):
         for heads, head_dim in (((4, 4), 64), ((8, 2), 128), ((3, 1), 80)):
             label = f"batch-{cache}-h{heads[0]}-d{head_dim}"
-            yield Case("attention", label, attended, (Batch(batch_rows(), heads, head_dim, kv),))
+            yield Case("attention", label, attended, (AttentionBatch(batch_rows(), heads, head_dim, kv),))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_hal.rounding import ceil_div
-from bitnet_hal.testing.cases.attention import STALE, Batch, cached
+from bitnet_hal.testing.cases.attention import STALE, AttentionBatch, cached
 from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import activations, group_activations, normal, padded, ternary
 from bitnet_hal.testing.cases.rope import head_gammas
@@ -155,7 +155,7 @@ def _nan_glu(rng: Rng) -> CaseLaunch:
 
 
 def _rope_attention(
-    rng: Rng, batch: Batch, interleaved: int = 0, without_slot: tuple[int, ...] = (), norm: int = 0
+    rng: Rng, batch: AttentionBatch, interleaved: int = 0, without_slot: tuple[int, ...] = (), norm: int = 0
 ) -> CaseLaunch:
     """Choose keys and (cos, sin) so that no rotated key rounds and all devices cache the same, unless heads are
     normed.
@@ -184,7 +184,7 @@ def _rope_attention(
 def _nan_qkv(rng: Rng) -> CaseLaunch:
     """Put NaN into a query, which must spoil that head, and into a new key, which must spoil the heads that share
     it."""
-    launch = _rope_attention(rng, Batch([(0, 10), (1, 70), (2, 12), (3, 200)], (4, 2)))
+    launch = _rope_attention(rng, AttentionBatch([(0, 10), (1, 70), (2, 12), (3, 200)], (4, 2)))
     launch.arrays["qkv"][0, 2, 5] = launch.arrays["qkv"][1, 4, 3] = np.nan
     return launch
 
@@ -247,34 +247,34 @@ def _matmul_glu_cases() -> Iterator[Case]:
 
 def _attention_cases() -> Iterator[Case]:
     name = "rope_attention"
-    batches: dict[str, Batch] = {}
+    batches: dict[str, AttentionBatch] = {}
     for kv, cache in enumerate(KV_TYPES):
-        batches[f"{cache}-one-token"] = Batch([(0, 0)], kv=kv)
-        batches[f"{cache}-gqa"] = Batch([(0, 64), (1, 3)], (20, 5), 128, kv)
-        batches[f"{cache}-long"] = Batch([(0, 700)], (4, 2), 32, kv)
-        batches[f"{cache}-odd-head"] = Batch([(0, 5), (1, 300)], (3, 1), 6, kv)
+        batches[f"{cache}-one-token"] = AttentionBatch([(0, 0)], kv=kv)
+        batches[f"{cache}-gqa"] = AttentionBatch([(0, 64), (1, 3)], (20, 5), 128, kv)
+        batches[f"{cache}-long"] = AttentionBatch([(0, 700)], (4, 2), 32, kv)
+        batches[f"{cache}-odd-head"] = AttentionBatch([(0, 5), (1, 300)], (3, 1), 6, kv)
     for position in (62, 63, 64, 65, 127, 128, 129, 1030):
-        batches[f"position-{position}"] = Batch([(0, position)], (8, 2))
-    batches["batch"] = Batch([(s, 40 * s + 1) for s in range(8)], (4, 1), 80)
+        batches[f"position-{position}"] = AttentionBatch([(0, position)], (8, 2))
+    batches["batch"] = AttentionBatch([(s, 40 * s + 1) for s in range(8)], (4, 1), 80)
     for head_dim in (64, 128):  # more rows than keep a GPU busy, and more positions than one pass covers
-        batches[f"many-rows-d{head_dim}"] = Batch([(s, 29 * s) for s in range(22)], (16, 4), head_dim)
-    batches["many-parts"] = Batch([(0, 2600)], (4, 1), 128)  # with positions split among workgroups
-    batches["parts-of-two-rows"] = Batch([(0, 700), (1, 290)], (8, 2))
-    batches["many-heads"] = Batch([(0, 150), (1, 20)], (24, 2), 128)
-    batches["wide-heads"] = Batch([(0, 150), (1, 20)], (4, 4), 256)
-    batches["parts-of-wide-heads"] = Batch([(0, 2600), (1, 0), (2, 257)], (12, 2), 256)
-    batches["one-large-group"] = Batch([(0, 260)], (11, 1), 64)
-    batches["large-scores"] = Batch([(0, 200), (1, 30)], (4, 4), 64, q_scale=30)
+        batches[f"many-rows-d{head_dim}"] = AttentionBatch([(s, 29 * s) for s in range(22)], (16, 4), head_dim)
+    batches["many-parts"] = AttentionBatch([(0, 2600)], (4, 1), 128)  # with positions split among workgroups
+    batches["parts-of-two-rows"] = AttentionBatch([(0, 700), (1, 290)], (8, 2))
+    batches["many-heads"] = AttentionBatch([(0, 150), (1, 20)], (24, 2), 128)
+    batches["wide-heads"] = AttentionBatch([(0, 150), (1, 20)], (4, 4), 256)
+    batches["parts-of-wide-heads"] = AttentionBatch([(0, 2600), (1, 0), (2, 257)], (12, 2), 256)
+    batches["one-large-group"] = AttentionBatch([(0, 260)], (11, 1), 64)
+    batches["large-scores"] = AttentionBatch([(0, 200), (1, 30)], (4, 4), 64, q_scale=30)
     for label, batch in batches.items():
         yield Case(name, label, _rope_attention, (batch,))
     for kv, cache in enumerate(KV_TYPES):
-        normed = Batch([(0, 64), (1, 3), (2, 600)], (16, 8), 128, kv)
+        normed = AttentionBatch([(0, 64), (1, 3), (2, 600)], (16, 8), 128, kv)
         yield Case(name, f"{cache}-normed", _rope_attention, (normed, 0, (), 1))
-    yield Case(name, "normed-wide-heads", _rope_attention, (Batch([(0, 700), (1, 64)], (6, 1), 256), 0, (), 1))
-    yield Case(name, "interleaved-wide-heads", _rope_attention, (Batch([(0, 90), (1, 3)], (4, 2), 256), 1))
-    yield Case(name, "normed-odd-head", _rope_attention, (Batch([(0, 5)], (3, 1), 6), 0, (), 1))
-    yield Case(name, "interleaved", _rope_attention, (Batch([(0, 90), (1, 3)], (8, 2), 32), 1))
-    unused = Batch([(0, -1), (0, 40), (1, 33), (2, 290), (3, -1)], (4, 2), 32)
+    yield Case(name, "normed-wide-heads", _rope_attention, (AttentionBatch([(0, 700), (1, 64)], (6, 1), 256), 0, (), 1))
+    yield Case(name, "interleaved-wide-heads", _rope_attention, (AttentionBatch([(0, 90), (1, 3)], (4, 2), 256), 1))
+    yield Case(name, "normed-odd-head", _rope_attention, (AttentionBatch([(0, 5)], (3, 1), 6), 0, (), 1))
+    yield Case(name, "interleaved", _rope_attention, (AttentionBatch([(0, 90), (1, 3)], (8, 2), 32), 1))
+    unused = AttentionBatch([(0, -1), (0, 40), (1, 33), (2, 290), (3, -1)], (4, 2), 32)
     yield Case(name, "unused-rows", _rope_attention, (unused, 0, (2,)))
     yield Case(name, "nan", _nan_qkv)
 

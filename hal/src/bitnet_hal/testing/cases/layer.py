@@ -9,7 +9,7 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_TYPES, RELU2, SILU
 from bitnet_hal.rounding import ceil_div
-from bitnet_hal.testing.cases.attention import Batch, cached
+from bitnet_hal.testing.cases.attention import AttentionBatch, cached
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng
 from bitnet_hal.testing.cases.data import normal, padded, ternary
 from bitnet_hal.testing.cases.rope import head_gammas, rope_table
@@ -49,7 +49,9 @@ def _build(rng: Rng, shape: LayerShape) -> CaseLaunch:
     ffn = shape.ffn
     n_heads, n_kv = shape.heads
     dim = shape.head_dim
-    batch = Batch([(0, shape.position)] if shape.position >= 0 else [(0, 3), (0, -1)], shape.heads, dim, shape.kv)
+    batch = AttentionBatch(
+        [(0, shape.position)] if shape.position >= 0 else [(0, 3), (0, -1)], shape.heads, dim, shape.kv
+    )
     params, arrays = cached(rng, batch)
     del params["rows"]
     outs = (n_heads + 2 * n_kv) * dim

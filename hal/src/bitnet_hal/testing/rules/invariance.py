@@ -34,7 +34,7 @@ def partitions(limit: int) -> Iterator[tuple[int, ...]]:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchCase:
     """A case of BATCH_ROWS rows that is computed in several steps.
 
     by_row: bindings with one part for each row of the launch. carried: written bindings that steps share, such as
@@ -47,7 +47,7 @@ class Batch:
     carried: tuple[str, ...]
 
     @classmethod
-    def of(cls, case: Case) -> Batch:
+    def of(cls, case: Case) -> BatchCase:
         """Build the case."""
         launch = case.launch()
         by_row = []
@@ -119,7 +119,7 @@ class InvarianceRules:
 
 def first_difference(bench: Bench, case: Case, limit: int) -> str:
     """Return the first difference between rows in steps of one and of up to `limit` rows, "" if there is none."""
-    batch = Batch.of(case)
+    batch = BatchCase.of(case)
     most = SOME if limit > 8 else FEW
     alone, _ = batch.run(bench, (1,) * most)
     kept: dict[int, Arrays] = {}

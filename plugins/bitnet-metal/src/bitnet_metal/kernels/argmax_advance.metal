@@ -1,6 +1,7 @@
-// The greedy token of each row r = index[l] into step and history; the row moves on by one position. A threadgroup a row.
-// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; index i32[rows]; tables i32[sequences, max_blocks];
-// step i32[*, 4]; history i32[*, ring + 1].
+// Greedy sampling: the lowest index of the largest allowed logit of each row r = index[l] is written to step and
+// history, and the row advances by one position. One threadgroup per row.
+// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; index i32[rows]; tables i32[sequences, max_blocks]; step
+// i32[*, 4]; history i32[*, ring + 1].
 #include "numbers.h"
 #include "logits.h"
 #include "greedy.h"

@@ -1,5 +1,5 @@
-// argmax_advance by SPLITS threadgroups a row, each over a part of the logits, and one more that merges their results.
-// workspace u32[rows, SPLITS, 2]: key and token; the rest as in argmax_advance.
+// argmax_advance with SPLITS threadgroups per row, each over a part of the logits, and one more that merges their
+// results. workspace u32[rows, SPLITS, 2]: key and token; other shapes as in argmax_advance.metal.
 #include "numbers.h"
 #include "logits.h"
 #include "greedy.h"

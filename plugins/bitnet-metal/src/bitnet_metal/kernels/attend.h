@@ -1,13 +1,14 @@
-// Attention of TILE_N query heads that share a key/value head, in queries[head][pair]: each simdgroup of the threadgroup
-// takes every (GROUP / 32)-th block of 32 positions, with a running maximum and sum. TILE_N * PAIRS_HERE <= 16.
+// Attention of TILE_N query heads that share a key/value head, in queries[head][pair]: each simdgroup of the
+// threadgroup takes every (GROUP / 32)-th block of 32 positions, with its own running maximum and sum. TILE_N *
+// PAIRS_HERE <= 16.
 constant constexpr uint HEADS = 8;
 constant constexpr uint VALUES = 16;
-constant constexpr uint QUERIES = 512;  // float2s: TILE_N * PAIRS at most
-constant constexpr uint WEIGHTS = 256;  // floats of a simdgroup: TILE_N * 32 at most
-constant constexpr uint GROUPS = 4;  // simdgroups at most
+constant constexpr uint QUERIES = 512;  // maximum TILE_N * PAIRS, in float2s
+constant constexpr uint WEIGHTS = 256;  // maximum TILE_N * 32 floats of a simdgroup
+constant constexpr uint GROUPS = 4;  // maximum number of simdgroups
 constant constexpr float LOW = -3.0e38f;
 
-struct Attended {  // by one simdgroup; a lane has pairs lane, lane + 32, ... of the weighted values
+struct Attended {  // the result of one simdgroup; a lane has pairs lane, lane + 32, ... of the weighted values
     float most[HEADS];
     float total[HEADS];
     float2 values[VALUES];
@@ -42,7 +43,7 @@ struct Own {
     threadgroup const uint *value(uint) const { return values; }
 };
 
-// Eight lanes take a position's products; lane i keeps the score of position first + i.
+// Eight lanes compute a position's products; lane i keeps the score of position first + i.
 template <class Rows>
 inline void score(Rows rows, uint first, uint count, threadgroup const float2 *queries, float scale, uint lane,
                   thread float *scores) {
@@ -66,7 +67,7 @@ inline void score(Rows rows, uint first, uint count, threadgroup const float2 *q
     }
 }
 
-// Positions first..first + count - 1, 32 at most. weights: WEIGHTS floats of this simdgroup.
+// Processes positions first .. first + count - 1, at most 32. weights: WEIGHTS floats of this simdgroup.
 template <class Rows>
 inline void attend(thread Attended &state, Rows rows, uint first, uint count, threadgroup const float2 *queries,
                    threadgroup float *weights, float scale, uint lane) {
@@ -101,7 +102,8 @@ inline void attend_cache(thread Attended &state, Cached rows, uint begin, uint e
     }
 }
 
-// All simdgroups together, into sums[head][pair] (which may be the queries), most and total; found: 2 * HEADS * GROUPS floats.
+// Combines all simdgroups into sums[head][pair] (which may be the queries), most and total; found: 2 * HEADS * GROUPS
+// floats.
 inline void gather(thread Attended &state, threadgroup float2 *sums, threadgroup float *found, uint tid) {
     uint lane = tid % 32, simd = tid / 32;
     if (lane == 0) {
@@ -132,7 +134,7 @@ inline void gather(thread Attended &state, threadgroup float2 *sums, threadgroup
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    for (uint h = 0; h < TILE_N; h++) {  // every thread knows them now
+    for (uint h = 0; h < TILE_N; h++) {  // now known to every thread
         state.most[h] = most[h];
         state.total[h] = total[h];
     }

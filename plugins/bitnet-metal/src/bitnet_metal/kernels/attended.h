@@ -1,5 +1,5 @@
-// Write a threadgroup's result to out or, if SPLITS of them share the positions, to the workspace, from which
-// merge_row makes out. workspace f32[rows, n_heads, SPLITS, HEAD_DIM + 2]: largest score, sum of weights, values.
+// Writes a threadgroup's result to out or, if SPLITS of them share the positions, to the workspace, from which
+// merge_row computes out. workspace f32[rows, n_heads, SPLITS, HEAD_DIM + 2]: largest score, sum of weights, values.
 inline void write_out(thread const Attended &state, threadgroup const float2 *sums, bool used, device float *out, uint tid) {
     for (uint h = 0; h < TILE_N; h++) {  // out: the first of the heads
         for (uint j = tid; j < PAIRS; j += GROUP) {
@@ -11,7 +11,7 @@ inline void write_out(thread const Attended &state, threadgroup const float2 *su
 }
 
 inline void keep(thread const Attended &state, threadgroup const float2 *sums, device float *parts, uint split, uint tid) {
-    for (uint h = 0; h < TILE_N; h++) {  // parts: those of the first of the heads
+    for (uint h = 0; h < TILE_N; h++) {  // parts: of the first of the heads
         device float *to = parts + (h * SPLITS + split) * (HEAD_DIM + 2);
         for (uint j = tid; j < PAIRS; j += GROUP) {
             to[2 + 2 * j] = sums[h * PAIRS + j].x;
@@ -38,7 +38,7 @@ inline void merge_row(device const float *parts, bool used, device float *out, u
     }
 }
 
-inline uint2 share_of(uint length, uint split) {  // begin and end, whole blocks of 32 positions
+inline uint2 share_of(uint length, uint split) {  // returns begin and end, whole blocks of 32 positions
     uint each = (length + SPLITS * 32 - 1) / (SPLITS * 32) * 32;
     return min(uint2(split, split + 1) * each, uint2(length));
 }

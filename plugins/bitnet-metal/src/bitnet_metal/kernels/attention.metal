@@ -1,5 +1,5 @@
-// out[t, h] = softmax over positions p = 0..position[t] of (scale q[t, h] . k[p]), times v[p]; a threadgroup for TILE_N heads
-// of a row. Rows with position < 0 produce zeros.
+// out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t]; one threadgroup per
+// TILE_N heads of a row. Rows with position < 0 produce zeros.
 // q f32[rows, n_heads head_dim]; k_cache, v_cache: cache rows; step i32[rows, 4]; tables i32[sequences, max_blocks];
 // out f32[rows, n_heads head_dim].
 #include "numbers.h"

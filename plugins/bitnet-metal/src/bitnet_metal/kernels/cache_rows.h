@@ -1,9 +1,9 @@
 // Cache rows of type KV (0 f32, 1 f16, 2 int8 with a scale) as 32-bit words: ROW_WORDS of them, HEAD_DIM elements.
 constant constexpr uint PAIRS_A_LANE = 8;  // heads of at most 512 elements
 #define PAIRS (HEAD_DIM / 2)
-#define PAIRS_HERE ((PAIRS + 31) / 32)  // of a lane
+#define PAIRS_HERE ((PAIRS + 31) / 32)  // pairs of a lane
 
-inline ulong cache_row(uint slot, uint head, uint heads) {  // first word
+inline ulong cache_row(uint slot, uint head, uint heads) {  // index of the first word
     return ((ulong(slot / 64) * heads + head) * 64 + slot % 64) * ROW_WORDS;
 }
 

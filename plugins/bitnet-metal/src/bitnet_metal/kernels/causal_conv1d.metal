@@ -1,7 +1,7 @@
-// y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the row's own
-// sequence: rows of the step before it, then state[sequence], oldest first, zeros before position 0. Then the state holds the
-// last taps - 1 inputs. Rows with position < 0 produce zeros. A threadgroup has TILE_N channels of all rows, which GROUP / TILE_N
-// strips share out; all have read the states before any writes one.
+// y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the
+// row's own sequence: earlier rows of the step, before them state[sequence], oldest first, and zeros before position 0.
+// Then the last taps - 1 inputs are stored in the state. Rows with position < 0 produce zeros. A threadgroup has TILE_N
+// channels of all rows, divided among GROUP / TILE_N strips; all strips read the states before any writes one.
 // x, y f32[rows, channels]; step i32[rows, 4]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels].
 struct Inputs {
     device const float *x;
@@ -11,15 +11,15 @@ struct Inputs {
     uint channel;
     uint taps;
 
-    // Rows right before row t that are its sequence's too, taps - 1 at most.
+    // Returns the number of rows right before row t that belong to its sequence, at most taps - 1.
     uint behind(uint t) const {
         uint count = 0;
         while (count + 1 < taps && t > count && step[t - count - 1].w == step[t].w && step[t - count - 1].y >= 0) count++;
         return count;
     }
-    // Of an input in the state of row t's sequence.
+    // Returns the index of an input in the state of row t's sequence.
     uint kept(uint t, uint j) const { return (uint(step[t].w) * (taps - 1) + j) * channels + channel; }
-    // `back` rows before row t, which has `near` in this step.
+    // Returns the input `back` rows before row t, which has `near` earlier rows in this step.
     float at(uint t, uint back, uint near) const {
         if (back <= near) return x[(t - back) * channels + channel];
         return step[t].y == int(near) ? 0.0f : state[kept(t, taps - 1 + near - back)];

@@ -1,16 +1,16 @@
 // Ternary codes times int8 activations, in f32. A word of w holds four columns in each of four planes 32 columns apart;
-// plane s is its bits 6 - 2s. The bits stay where they are: code 4^j times q / 4^j is the integer code q, and every step
-// of that is exact.
+// plane s is its bits 6 - 2s. The bits are not shifted: code 4^j times q / 4^j is the integer code q, and every step of
+// that is exact.
 //
-// Sums are exact while they are integers below 2^24. |code q| <= 2 * 128 where q counts (padding has q = 0), so every
-// partial sum over a row of K columns, in whatever order, is an integer of at most 256 K: below 2^24 for K < 65,536.
-// Signed ones, (code - 1) q, are at most 128 K. `tuning.WIDEST` refuses wider rows.
+// Sums are exact while they are integers below 2^24. |code q| <= 2 * 128 (padding has q = 0), so every partial sum over
+// a row of K columns, in any order, is an integer of at most 256 K: below 2^24 for K < 65,536. Signed products, (code -
+// 1) q, are at most 128 K. `tuning.MAX_WIDTH` limits rows to this width.
 struct Columns {
     float4 planes[4];  // q / 4^(3 - s) of the four columns in each plane
     float4 sums;       // of q, by plane
 };
 
-// q: char4s of a row of activations; i: which word of a matrix row meets them.
+// q: char4s of a row of activations; i: index of the word of a matrix row.
 template <class Codes>
 inline Columns columns_of(Codes q, uint i) {
     uint at = i / 8 * 32 + i % 8;

@@ -1,4 +1,4 @@
-// Elements of rows of dense tables of type DTYPE; row points at the first byte, which is at an even address.
+// Elements of rows of dense tables of type DTYPE; row points to the first byte, which has an even address.
 inline uint byte_at(device const uchar *row, uint i) { return row[i]; }
 inline float code_at(device const uchar *row, uint i) { return float(as_type<char>(row[i])); }
 inline float half_at(device const uchar *row, uint i) { return float(((device const half *)(row + i))[0]); }

@@ -1,5 +1,5 @@
-// x[t, k] = table[token[t] - first, k] for rows with first <= token[t] < first + count; one thread an element.
-// table: count rows of DTYPE; step i32[rows, 4]; x f32[rows, hidden].
+// x[t, k] = table[token[t] - first, k] for rows with first <= token[t] < first + count; one thread per element.
+// table[count, hidden] of DTYPE; step i32[rows, 4]; x f32[rows, hidden].
 #include "dense.h"
 kernel void embed_rows(device const uchar *table [[buffer(0)]], device const int4 *step [[buffer(1)]],
                        device float *x [[buffer(2)]], constant Params &p [[buffer(3)]],

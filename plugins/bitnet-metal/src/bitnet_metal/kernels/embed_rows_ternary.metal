@@ -1,4 +1,4 @@
-// x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK]; one thread an element.
+// x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK]; one thread per element.
 // w u8[count, width / 4]; wscale f32[count, ceil(width / BLOCK)]; step i32[rows, 4]; x f32[rows, hidden].
 kernel void embed_rows_ternary(device const uchar *w [[buffer(0)]], device const float *wscale [[buffer(1)]],
                                device const int4 *step [[buffer(2)]], device float *x [[buffer(3)]],

@@ -1,4 +1,4 @@
-// Four neighbouring columns of a row that is quantized, which a lane has, and those around them.
+// A lane's four neighbouring columns of a row that is quantized, and the maximum over the ABLOCK columns around them.
 inline float absmax_of(float4 y) { return max(max(fabs(y.x), fabs(y.y)), max(fabs(y.z), fabs(y.w))); }
 
 inline char4 codes_of(float4 y, float inverse) {
@@ -7,7 +7,7 @@ inline char4 codes_of(float4 y, float inverse) {
 
 inline int sum_of(char4 codes) { return int(codes.x) + int(codes.y) + int(codes.z) + int(codes.w); }
 
-// The largest of ABLOCK columns: eight neighbours have 32, a simdgroup has 128.
+// Returns the maximum of ABLOCK columns: eight neighbours have 32, a simdgroup has 128.
 template <class T>
 inline T block_max(T x) {
     if (ABLOCK == 128) return simd_max(x);

@@ -1,17 +1,17 @@
 // For each row, in order, and head h with its query q and key k (divided by their lengths, q by sqrt(key_dim) too),
-// value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)):
-// S = g S; S += k (beta (v - S^T k))^T; out = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
-// A threadgroup has 32 columns of a head's state, a simdgroup EACH keys of these, in registers for as long as rows are of one
-// sequence. Sums over keys are those of S before this row: with u = S^T k and w = S^T q, out = g w + (k . q) e where
-// e = beta (v - g u), so that the threadgroup meets once for both. ROOM: keys that it has room for.
-// qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim], head h has those of key head h % n_key_heads;
-// gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads]; step i32[rows, 4];
-// state S f32[sequences, n_heads, key_dim, value_dim], zeros at position 0; out f32[rows, n_heads value_dim].
+// value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)): S = g S; S += k (beta (v - S^T k))^T;
+// out = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
+// A threadgroup has 32 columns of a head's state. A simdgroup holds EACH keys of these in registers while rows belong
+// to one sequence. Sums over keys use S from before the row: with u = S^T k, w = S^T q and e = beta (v - g u), out = g
+// w + (k . q) e, so one reduction serves both. ROOM: maximum number of keys.
+// qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim]; head h uses q and k of key head h %
+// n_key_heads; gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads]; step i32[rows, 4]; state S f32[sequences,
+// n_heads, key_dim, value_dim], zeros at position 0; out f32[rows, n_heads value_dim].
 #include "softplus.h"
 #define PARTS 8
 #define EACH (ROOM / PARTS)
 
-// Of q . q, k . k and k . q, from those of each part.
+// Returns q . q, k . k and k . q from those of each part.
 inline float total_of(threadgroup const float *lengths, uint which) {
     float total = 0.0f;
     for (uint i = 0; i < PARTS; i++) total += lengths[3 * i + which];
@@ -29,7 +29,7 @@ kernel void gated_delta_rule(device const float *qkv [[buffer(0)]], device const
                              device float *out [[buffer(6)]], constant Params &p [[buffer(7)]],
                              uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]]) {
     threadgroup float q[ROOM];
-    threadgroup float k[2 * ROOM];  // read behind the row's last barrier: the next row has the other half
+    threadgroup float k[2 * ROOM];  // read after the row's last barrier, so the next row uses the other half
     threadgroup float2 sums[256];
     threadgroup float lengths[24];
     uint part = tid / 32, column = tid % 32, first = part * EACH, head = group.x, n = group.y * 32 + column;

@@ -1,6 +1,6 @@
-// y[t, h'] = x[t, h] / sqrt(mean(x[t, h]^2) + eps) * gamma (NORM 1) or x[t, h] (NORM 0), times act(gate[t, h]), for each head h:
-// act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2); h' = h % groups * (n_heads / groups) + h / groups.
-// A threadgroup a head of a row. x, gate, y f32[rows, n_heads, head_dim]; gamma f32[head_dim].
+// y[t, h'] = n(x[t, h]) * act(gate[t, h]) for each head h, with n(a) = a / sqrt(mean(a^2) + eps) * gamma (NORM 1) or a
+// (NORM 0), act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2), and h' = h % groups * (n_heads / groups) +
+// h / groups. One threadgroup per head of a row. x, gate, y f32[rows, n_heads, head_dim]; gamma f32[head_dim].
 #include "numbers.h"
 #include "reduce.h"
 kernel void gated_rms_norm(device const float *x [[buffer(0)]], device const float *gate [[buffer(1)]],

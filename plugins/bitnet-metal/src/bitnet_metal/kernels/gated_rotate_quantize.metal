@@ -1,9 +1,10 @@
-// gated_rms_norm (see there) of x, gate and gamma, then H(signs * y) for each `block` columns, quantized; a threadgroup has these
-// columns of a row, at most ROOM, which are whole heads where NORM is 1. x, gate f32[rows, n_heads, HEAD_DIM]; gamma f32[HEAD_DIM];
-// signs f32[n_heads HEAD_DIM]; q i8[rows, n_heads HEAD_DIM]; scale f32, qsum i32 [rows, n_heads HEAD_DIM / 32].
+// y = gated_rms_norm of x, gate and gamma (gated_rms_norm.metal); then H(signs * y) for each `block` columns, quantized
+// (rotate_quantize.h). One threadgroup per `block` columns of a row, at most ROOM, which are whole heads if NORM is 1.
+// x, gate f32[rows, n_heads, HEAD_DIM]; gamma f32[HEAD_DIM]; signs f32[n_heads HEAD_DIM]; q i8[rows, n_heads HEAD_DIM];
+// scale f32, qsum i32 [rows, n_heads HEAD_DIM / 32].
 #include "rotate_quantize.h"
 
-// 1 / (1 + exp(-a)), times a where ACT is 1.
+// Returns 1 / (1 + exp(-a)), times a if ACT is 1.
 inline float opened(float a) { return (ACT == 1 ? a : 1.0f) / (1.0f + exp(-a)); }
 
 kernel void gated_rotate_quantize(device const float *x [[buffer(0)]], device const float *gate [[buffer(1)]],

@@ -1,5 +1,5 @@
-// m = act(gate) * up of gate_up = [gate | up]; a threadgroup a row.
-// gate_up f32[rows, 2 width]; m f32[rows, width].
+// m = act(gate) * up of gate_up = [gate | up] (gate.h); one threadgroup per row. gate_up f32[rows, 2 width]; m
+// f32[rows, width].
 #include "numbers.h"
 #include "gate.h"
 kernel void glu(device const float *gate_up [[buffer(0)]], device float *m [[buffer(1)]], constant Params &p [[buffer(2)]],

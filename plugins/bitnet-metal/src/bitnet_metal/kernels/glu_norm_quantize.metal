@@ -1,5 +1,6 @@
-// m = act(gate) * up of gate_up = [gate | up], normed where NORM is 1, then quantized; a threadgroup a row.
-// gate_up f32[rows, 2 width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or [rows, stride / 32].
+// m = act(gate) * up of gate_up = [gate | up] (gate.h), normed if NORM is 1, then quantized (quantize.h); one
+// threadgroup per row. gate_up f32[rows, 2 width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or
+// [rows, stride / 32].
 #include "numbers.h"
 #include "reduce.h"
 #include "gate.h"

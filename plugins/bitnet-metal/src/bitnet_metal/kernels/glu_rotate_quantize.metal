@@ -1,6 +1,6 @@
-// m = act(gate) * up of gate_up = [gate | up], then H(signs * m) for each `block` columns, quantized; a threadgroup has these
-// columns of a row, at most ROOM. gate_up f32[rows, 2 width]; signs f32[width]; q i8[rows, width]; scale f32, qsum i32
-// [rows, width / 32].
+// m = act(gate) * up of gate_up = [gate | up] (gate.h); then H(signs * m) for each `block` columns, quantized
+// (rotate_quantize.h); one threadgroup per `block` columns of a row, at most ROOM. gate_up f32[rows, 2 width]; signs
+// f32[width]; q i8[rows, width]; scale f32, qsum i32 [rows, width / 32].
 #include "rotate_quantize.h"
 #include "gate.h"
 kernel void glu_rotate_quantize(device const float *gate_up [[buffer(0)]], device const float *signs [[buffer(1)]],

@@ -1,4 +1,4 @@
-// The best token of a threadgroup, and the move of a row to its next position.
+// The best token of a threadgroup, and the advance of a row to its next position.
 inline bool better(uint2 a, uint2 b) { return a.x > b.x || (a.x == b.x && a.y < b.y); }  // (key, token)
 
 inline uint2 best_of_lanes(uint2 mine) {
@@ -26,7 +26,7 @@ inline uint2 best_between(Row row, uint begin, uint end, uint tid) {
 }
 
 inline void advance(uint2 found, uint row, device const int *tables, device int4 *step, device int *history,
-                    constant Params &p) {  // key 0: nothing allowed; that of NaN: no answer
+                    constant Params &p) {  // key 0: no token is allowed; key of NaN: the token is -1
     device int *past = history + row * (p.ring + 1);
     int token = found.x == 0 || found.x == 0xffffffffu ? -1 : int(found.y);
     past[0] += 1;

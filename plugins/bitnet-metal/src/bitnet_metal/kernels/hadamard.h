@@ -1,5 +1,6 @@
-// The Walsh-Hadamard transform of `block` columns in threadgroup memory, H[i, j] = (-1)^popcount(i & j), without its factor
-// 1 / sqrt(block): each step adds and subtracts elements `distance` apart, then doubles the distance. Begins and ends with a barrier.
+// The Walsh-Hadamard transform of `block` columns in threadgroup memory, H[i, j] = (-1)^popcount(i & j), without its
+// factor 1 / sqrt(block): each step adds and subtracts elements `distance` apart, then doubles the distance. Starts and
+// ends with a barrier.
 inline void hadamard(threadgroup float *v, uint block, uint tid) {
     uint distance = 1;
     for (; 4 * distance <= block; distance *= 4) {

@@ -1,5 +1,6 @@
-// y[t] = H(signs * x[t]), or signs * H(x[t]) (INVERSE 1), H for each `block` columns: the normalized Walsh-Hadamard transform;
-// a threadgroup has these columns of a row, at most ROOM. x, y f32[rows, width]; signs f32[width].
+// y[t] = H(signs * x[t]) or, with INVERSE 1, signs * H(x[t]), with H over each `block` columns, the normalized
+// Walsh-Hadamard transform; one threadgroup per `block` columns of a row, at most ROOM. x, y f32[rows, width]; signs
+// f32[width].
 #include "hadamard.h"
 kernel void hadamard_rotate(device const float *x [[buffer(0)]], device const float *signs [[buffer(1)]],
                             device float *y [[buffer(2)]], constant Params &p [[buffer(3)]],

@@ -1,6 +1,6 @@
-// y[l, y_first + n] = sum_k x[l, k] w[n, k] in f32, w of DTYPE, for TILE_T <= 4 rows l: a simdgroup makes two matrix rows,
-// a lane takes four columns at a time. FAST: rows of f32, f16 or bf16 are whole vectors of four.
-// x f32[rows, width]; w: outs rows of DTYPE; y f32[rows, y_stride].
+// y[l, y_first + n] = sum_k x[l, k] w[n, k] in f32 for TILE_T <= 4 rows l: a simdgroup computes two matrix rows, a lane
+// loads four columns at a time. FAST: rows of f32, f16 or bf16 are whole vectors of four. x f32[rows, width]; w[outs,
+// width] of DTYPE; y f32[rows, y_stride].
 #include "dense.h"
 inline float4 four_of(device const uchar *row, uint i, uint width) {  // columns 4i..4i + 3, zeros past the width
     if (FAST == 1) {

@@ -1,6 +1,6 @@
-// matmul_ternary_block for the rows of a prompt; qsum is not needed, since codes are made signed.
-// w u8[outs, width / 4]; wscale f32[outs, ceil(width / BLOCK)]; q i8[rows, width]; scale f32, qsum i32 [rows] or
-// [rows, width / 32] (ABLOCK not 0); y f32[rows, y_stride].
+// matmul_ternary_block for the rows of a prompt (product_tiled.h); signed codes need no qsum. Formula as in
+// matmul_ternary_block.metal. w u8[outs, width / 4]; wscale f32[outs, ceil(width / BLOCK)]; q i8[rows, width]; scale
+// f32, qsum i32 [rows] or [rows, width / 32] (ABLOCK not 0); y f32[rows, y_stride].
 #include "product_tiled.h"
 kernel void matmul_ternary_block_tiled(device const uint *w [[buffer(0)]], device const float *wscale [[buffer(1)]],
                                        device const char4 *q [[buffer(2)]], device const float *scale [[buffer(3)]],

@@ -1,5 +1,6 @@
-// matmul_ternary for the rows of a prompt; qsum is not needed, since codes are made signed.
-// w u8[outs, width / 4]; wscale f32[outs]; q i8[rows, width]; scale f32[rows]; qsum i32[rows]; y f32[rows, y_stride].
+// matmul_ternary for the rows of a prompt (product_tiled.h); signed codes need no qsum. Formula as in
+// matmul_ternary.metal. w u8[outs, width / 4]; wscale f32[outs]; q i8[rows, width]; scale f32[rows]; qsum i32[rows]; y
+// f32[rows, y_stride].
 constant uint BLOCK = 0;
 constant uint ABLOCK = 0;
 #include "product_tiled.h"

@@ -1,6 +1,6 @@
-// y[t, y_first + n] (+)= the ternary product of x[t], normed (NORM 1) and quantized in every threadgroup.
-// x f32[rows, columns]; gamma f32[columns]; w u8[outs, width / 4]; wscale f32[outs] or [outs, ceil(width / BLOCK)];
-// y f32[rows, y_stride].
+// y[t, y_first + n] (+)= the ternary product of x[t], normed (NORM 1) and quantized in every threadgroup
+// (norm_product.h). x f32[rows, columns]; gamma f32[columns]; w u8[outs, width / 4]; wscale f32[outs] or [outs,
+// ceil(width / BLOCK)]; y f32[rows, y_stride].
 #include "numbers.h"
 #include "reduce.h"
 #include "quantize.h"

@@ -1,7 +1,6 @@
-// m[t, n] = act(gate) * up of the ternary products of x[t], normed (NORM 1) and quantized in every threadgroup, with both
-// halves of w = [gate | up]; a simdgroup makes two columns of m.
-// x f32[rows, columns]; gamma f32[columns]; w u8[2 outs, width / 4]; wscale f32[2 outs] or [2 outs, ceil(width / BLOCK)];
-// m f32[rows, outs].
+// m[t, n] = act(gate) * up of the ternary products of x[t], normed (NORM 1) and quantized in every threadgroup
+// (norm_product.h), with both halves of w = [gate | up]; a simdgroup computes two columns of m. x f32[rows, columns];
+// gamma f32[columns]; w u8[2 outs, width / 4]; wscale f32[2 outs] or [2 outs, ceil(width / BLOCK)]; m f32[rows, outs].
 #include "numbers.h"
 #include "reduce.h"
 #include "quantize.h"

@@ -1,11 +1,12 @@
-// A product for one row, whose activations every threadgroup norms and quantizes into threadgroup memory: ROOM
-// columns at most. A simdgroup makes four matrix rows. For the exactness of the sums see codes.h.
+// A product for one row, whose activations every threadgroup norms and quantizes into threadgroup memory: at most ROOM
+// columns. A simdgroup computes four matrix rows. codes.h shows that the sums are exact.
 struct Plain {
     device const float *x;
     float at(uint k) const { return x[k]; }
 };
 
-// Codes into q and block scales into scales; returns the row's scale if ABLOCK is 0, and the sum of all codes in total.
+// Writes codes to q and block scales to scales; returns the row's scale if ABLOCK is 0, and the sum of all codes in
+// total.
 inline float prepare(device const float *x, device const float *gamma, uint columns, uint width, float eps,
                      threadgroup char4 *q, threadgroup float *scales, threadgroup uint *room, uint tid, thread int &total) {
     Plain row = {x};
@@ -25,7 +26,7 @@ inline float prepare(device const float *x, device const float *gamma, uint colu
     return or_nan(found.absmax / 127.0f, found.bad);
 }
 
-// Four matrix rows, n, as this lane's share of their sums.
+// Returns this lane's share of the sums of four matrix rows n.
 inline float4 multiply(device const uint *w, device const float *wscale, uint4 n, uint width, threadgroup const char4 *q,
                        threadgroup const float *scales, uint lane) {
     uint words = width / 16, blocks = BLOCK == 0 ? 1 : (width + BLOCK - 1) / max(BLOCK, 1u);

@@ -1,6 +1,7 @@
-// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma (NORM 1) or x[t] (NORM 0), written where KEEP is 1; then H(signs * y) for each
-// `block` columns, quantized; a threadgroup has TILE_N times these columns of a row, at most ROOM, whose squares all of them sum.
-// x, y f32[rows, width]; gamma, signs f32[width]; q i8[rows, width]; scale f32, qsum i32 [rows, width / 32].
+// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma (NORM 1) or x[t] (NORM 0), stored if KEEP is 1; then H(signs * y) for
+// each `block` columns, quantized (rotate_quantize.h). One threadgroup per TILE_N * block columns of a row, at most
+// ROOM; each sums the squares of the whole row. x, y f32[rows, width]; gamma, signs f32[width]; q i8[rows, width];
+// scale f32, qsum i32 [rows, width / 32].
 #include "reduce.h"
 #include "rotate_quantize.h"
 kernel void norm_rotate_quantize(device const float *x [[buffer(0)]], device const float *gamma [[buffer(1)]],

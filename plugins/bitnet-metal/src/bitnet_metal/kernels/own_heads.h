@@ -1,5 +1,6 @@
-// A row's TILE_N queries from `first`, and its own key and value as cache rows, into threadgroup memory; a simdgroup a head.
-constant constexpr uint OWN = 512;  // words of a cache row at most
+// Loads a row's TILE_N queries from `first` on, and its own key and value as cache rows, into threadgroup memory; one
+// simdgroup per head.
+constant constexpr uint OWN = 512;  // maximum words of a cache row
 
 inline void take_heads(device const float *x, device const float *q_gamma, device const float *k_gamma,
                        device const float2 *angles, constant Params &p, uint first, uint kv_head,

@@ -1,5 +1,6 @@
-// y = w . q for TILE_T <= 4 rows of activations: a simdgroup makes OUTS matrix rows, whose words its lanes share, so that
-// activations are unpacked once for all of them. TILE_N = GROUP / 32 * OUTS; OUTS * TILE_T <= 16. For the exactness of the sums see codes.h.
+// y = w . q for TILE_T <= 4 rows of activations: a simdgroup computes OUTS matrix rows and its lanes share their words,
+// so that activations are unpacked once for all of them. TILE_N = GROUP / 32 * OUTS; OUTS * TILE_T <= 16. codes.h shows
+// that the sums are exact.
 inline void few(device const uint *w, device const float *wscale, device const char4 *q, device const float *scale,
                 device const int *qsum, device float *y, constant Params &p, uint3 group, uint tid) {
     uint lane = tid % 32, out = group.x * TILE_N + tid / 32 * OUTS, first = group.y * TILE_T;

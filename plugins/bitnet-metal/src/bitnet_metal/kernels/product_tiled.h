@@ -1,9 +1,9 @@
-// y = w . q in tiles of TILE_T = 32 rows of activations by TILE_N = 64 matrix rows, 64 columns (two planes of a block) at a
-// time: both go to threadgroup memory as f16, simdgroup s multiplies its 16 matrix rows with all 32. GROUP is 128.
-//
-// Exact: -1, 0, 1 and -128..127 are f16 numbers, a product of two is an integer of at most 128, and the sums are f32, whose
-// partial sums of K columns are integers of at most 128 K < 2^24 for K < 131,072. Where a lane keeps which element of a
-// simdgroup_matrix is not documented, so sums pass through threadgroup memory.
+// y = w . q in tiles of TILE_T = 32 rows of activations by TILE_N = 64 matrix rows, 64 columns (two planes of a block)
+// at a time: both pass through threadgroup memory as f16, and simdgroup s multiplies its 16 matrix rows with all 32.
+// GROUP is 128.
+// Exact: -1, 0, 1 and -128..127 are f16 numbers, a product of two is an integer of at most 128, and the sums are f32:
+// partial sums over K columns are integers of at most 128 K < 2^24 for K < 131,072. The layout of a simdgroup_matrix in
+// lanes is not documented, so sums pass through threadgroup memory.
 inline void tiled(device const uint *w, device const float *wscale, device const char4 *q, device const float *scale,
                   device float *y, constant Params &p, uint3 group, uint tid, threadgroup half *tile_w,
                   threadgroup half *tile_q, threadgroup float *tile_y) {
@@ -11,7 +11,7 @@ inline void tiled(device const uint *w, device const float *wscale, device const
     uint words = p.width / 16, scales = BLOCK == 0 ? 1 : (p.width + BLOCK - 1) / max(BLOCK, 1u);
     simdgroup_float8x8 sums[8];  // [row of activations / 8][matrix row / 8]
     for (uint i = 0; i < 8; i++) sums[i] = make_filled_simdgroup_matrix<float, 8>(0.0f);
-    float values[16] = {};  // of elements lane, lane + 32, ... of the simdgroup's 32 by 16
+    float values[16] = {};  // elements lane, lane + 32, ... of the simdgroup's 32 by 16
     threadgroup float *mine = tile_y + simd * 16;
     for (uint part = 0; part < p.width / 64; part++) {
         threadgroup_barrier(mem_flags::mem_threadgroup);

@@ -1,4 +1,4 @@
-// Rows, normed where NORM is 1, to codes of absmax quantization (conventions in `bitnet kernels all`).
+// Absmax quantization of rows, normed if NORM is 1 (conventions in `bitnet kernels all`).
 // Row: a type whose at(k) returns element k < columns.
 #include "four_columns.h"
 struct Found {

@@ -1,4 +1,4 @@
-// A row into q, scale and qsum, which point at the row; a thread takes four columns at a time.
+// Writes a row to q, scale and qsum, which point to the row; a thread quantizes four columns at a time.
 template <class Row>
 inline void quantize_row(Row row, device const float *gamma, uint columns, uint stride, float eps, device char4 *q,
                          device float *scale, device int *qsum, threadgroup uint *room, uint tid) {

@@ -1,5 +1,5 @@
 // Sums and maxima over a threadgroup of GROUP threads, whole simdgroups of 32; every thread gets the result.
-// room: 32 words of threadgroup memory, free again when the function returns.
+// room: 32 words of threadgroup memory, unused again when the function returns.
 inline float group_sum(float value, threadgroup uint *room, uint tid) {
     float part = simd_sum(value);
     if (tid % 32 == 0) room[tid / 32] = as_type<uint>(part);

@@ -1,5 +1,5 @@
-// y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]; a threadgroup a row.
-// x f32[*, width]; index i32[rows]; gamma f32[width]; y f32[rows, width].
+// y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]; one threadgroup per row. x f32[*, width];
+// index i32[rows]; gamma f32[width]; y f32[rows, width].
 #include "numbers.h"
 #include "reduce.h"
 kernel void rms_norm(device const float *x [[buffer(0)]], device const int *index [[buffer(1)]],

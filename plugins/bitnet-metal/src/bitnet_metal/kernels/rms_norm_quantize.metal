@@ -1,5 +1,5 @@
-// y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x, then quantized; a threadgroup a row.
-// x f32[rows, width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or [rows, stride / 32].
+// y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then quantized (quantize.h); one threadgroup per row. x
+// f32[rows, width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or [rows, stride / 32].
 #include "numbers.h"
 #include "reduce.h"
 #include "quantize.h"

@@ -1,5 +1,5 @@
-// rope_store_kv, then attention of the rotated queries, for rows of different sequences; a threadgroup for TILE_N heads of a
-// row. Rows with position < 0 or slot < 0 store nothing and produce zeros.
+// rope_store_kv, then attention of the rotated queries, for rows of different sequences; one threadgroup per TILE_N
+// heads of a row. Rows with position < 0 or slot < 0 store nothing and produce zeros.
 // qkv f32[rows, (n_heads + 2 n_kv_heads) head_dim]; step i32[rows, 4]; rope f32[positions, head_dim / 2, 2];
 // q_gamma, k_gamma f32[head_dim]; k_cache, v_cache: cache rows; tables i32[sequences, max_blocks];
 // out f32[rows, n_heads head_dim].

@@ -1,5 +1,5 @@
-// rope_attention by SPLITS threadgroups that share the positions of a row, and one more that merges their results.
-// workspace: see attended.h; the rest as in rope_attention.
+// rope_attention with SPLITS threadgroups that share the positions of a row, and one more that merges their results.
+// workspace: see attended.h; other shapes as in rope_attention.metal.
 #include "numbers.h"
 #include "cache_rows.h"
 #include "turn.h"

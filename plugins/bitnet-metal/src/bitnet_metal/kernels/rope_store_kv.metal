@@ -1,7 +1,8 @@
-// Rotates (and norms, QKNORM) the query and key heads of qkv; q, and k and v into the caches at the row's slot. A simdgroup
-// a head, TILE_N of them in a threadgroup; rows with position < 0 or slot < 0 store nothing.
-// qkv f32[rows, (n_heads + 2 n_kv_heads) head_dim]; step i32[rows, 4]; rope f32[positions, head_dim / 2, 2];
-// q_gamma, k_gamma f32[head_dim]; q f32[rows, n_heads head_dim]; k_cache, v_cache: cache rows.
+// Rotates (and norms, if QKNORM is 1) the query and key heads of qkv (turn.h); writes q, and k and v to the caches at
+// the row's slot. One simdgroup per head, TILE_N of them per threadgroup; rows with position < 0 or slot < 0 store
+// nothing.
+// qkv f32[rows, (n_heads + 2 n_kv_heads) head_dim]; step i32[rows, 4]; rope f32[positions, head_dim / 2, 2]; q_gamma,
+// k_gamma f32[head_dim]; q f32[rows, n_heads head_dim]; k_cache, v_cache: cache rows.
 #include "numbers.h"
 #include "cache_rows.h"
 #include "turn.h"

@@ -1,11 +1,11 @@
-// H z of `block` columns, of which each of block / 4 threads has four neighbouring ones; then int8 codes: a = max(max|y|, 1e-20) of
-// ABLOCK columns, q = rint(y * (127 / a)), and for each 32 columns scale = a / 127 and qsum = sum q; ABLOCK columns with a value that
-// is not finite have scale NaN and zeros.
+// H z of `block` columns, four neighbouring ones for each of block / 4 threads; then int8 codes: a = max(max|y|, 1e-20)
+// over ABLOCK columns, q = rint(y * (127 / a)), and for each 32 columns scale = a / 127 and qsum = sum q. ABLOCK
+// columns with a value that is not finite get scale NaN and codes 0.
 #include "numbers.h"
 #include "hadamard.h"
 #include "four_columns.h"
 
-// z: already times the signs. q, scale, qsum: those of the first column.
+// z: multiplied by the signs. q, scale, qsum: those of the first column.
 inline void rotate_quantize(threadgroup float *v, float4 z, uint block, device char4 *q, device float *scale, device int *qsum,
                             uint tid) {
     for (uint i = 0; i < 4; i++) v[4 * tid + i] = z[i];

@@ -1,5 +1,5 @@
-// From exact dot products of the four planes of a 128-column block to f32, where scales differ within a row.
-// wscale: those of a matrix row; scale: those of a row of activations, looked at where ABLOCK is not 0.
+// Converts exact dot products of the four planes of a 128-column block to f32 if scales differ within a row. wscale:
+// those of a matrix row; scale: those of a row of activations, used if ABLOCK is not 0.
 template <class Scales>
 inline float scaled(float4 exact, device const float *wscale, Scales scale, uint block) {
     if (ABLOCK != 0) {

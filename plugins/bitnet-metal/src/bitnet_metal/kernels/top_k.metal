@@ -1,15 +1,18 @@
-// ids[l, i], values[l, i] = the k largest logits of row l in falling order, equal ones by rising token, NaN the largest,
-// then -1 and -Inf; total[l] = (m, log(sum exp(logit - m))). A threadgroup of 256 a row.
+// ids[l, i], values[l, i] = the k largest logits of row l in descending order, equal ones by ascending token, NaN the
+// largest, padded with -1 and -Inf; total[l] = (m, log(sum exp(logit - m))), m the largest allowed logit. One
+// threadgroup of 256 per row.
 // The k-th largest pair (key, ~token) is found byte by byte from the top with a histogram, then k pairs are ranked.
-// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows, 2].
+// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows,
+// 2].
 #include "numbers.h"
 #include "reduce.h"
 #include "logits.h"
 inline bool above(uint2 a, uint2 b) { return a.x > b.x || (a.x == b.x && a.y > b.y); }
 inline uint digit(uint2 pair, uint d) { return pair[d / 4] >> (24 - d % 4 * 8) & 255; }
 
-// search: the bytes fixed so far (2), their mask (2), how many are wanted of those that share them, whether all are.
-inline void narrow(threadgroup uint *search, threadgroup atomic_uint *histogram, uint d) {  // one more byte, by one thread
+// search: the bytes fixed so far (2), their mask (2), the number of pairs still wanted among those that share them,
+// whether all are.
+inline void narrow(threadgroup uint *search, threadgroup atomic_uint *histogram, uint d) {  // finds one more byte, in one thread
     uint left = search[4], byte = 255, here = atomic_load_explicit(&histogram[byte], memory_order_relaxed);
     while (here < left && byte > 0) {
         left -= here;

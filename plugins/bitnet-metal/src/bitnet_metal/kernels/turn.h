@@ -1,4 +1,4 @@
-// A head in one simdgroup: lane i holds pairs i, i + 32, ...; pair j is elements (j, j + D / 2), or (2j, 2j + 1) where
+// A head in one simdgroup: lane i holds pairs i, i + 32, ...; pair j is elements (j, j + D / 2), or (2j, 2j + 1) if
 // INTERLEAVED is 1.
 struct Head {
     float2 pairs[PAIRS_A_LANE];
@@ -16,7 +16,7 @@ inline Head plain(device const float *x, uint lane) {
     return head;
 }
 
-// Normed where QKNORM is 1 (NaN where the mean square is not finite), then (a, b) -> (a cos - b sin, b cos + a sin).
+// Normed if QKNORM is 1 (NaN if the mean square is not finite), then (a, b) -> (a cos - b sin, b cos + a sin).
 inline Head turned(device const float *x, device const float *gamma, device const float2 *angles, float eps, uint lane) {
     Head head = plain(x, lane);
     float sum = 0.0f, factor = 1.0f;
@@ -39,7 +39,7 @@ inline Head turned(device const float *x, device const float *gamma, device cons
     return head;
 }
 
-inline float inverse_of(thread const Head &head, thread float &absmax) {  // of the int8 scale; KV 2 alone looks at them
+inline float inverse_of(thread const Head &head, thread float &absmax) {  // of the int8 scale; used by KV 2 alone
     uint most = 0;
     for (uint i = 0; i < PAIRS_HERE; i++) most = max(most, max(size_bits(head.pairs[i].x), size_bits(head.pairs[i].y)));
     absmax = as_type<float>(simd_max(most));

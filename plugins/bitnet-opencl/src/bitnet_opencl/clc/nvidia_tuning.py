@@ -1,7 +1,6 @@
-"""Tunings of NVIDIA's GPUs of compute capability 8.0 and later, measured on an H200.
+"""Tunings for NVIDIA GPUs of compute capability 8.0 and later, measured on an H200.
 
-A device without tensor cores (`ptx`) gets variants that need none of their instructions, so that tests can run them on
-any device.
+A device without tensor cores (`ptx` is false) gets variants without their instructions, which tests can run anywhere.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from bitnet_hal.rounding import ceil_div
 WARP = 32
 """Lanes of a warp."""
 MAX_GROUP_HEADS = 4
-"""Most query heads per work-group; they share one key/value head."""
+"""The maximum number of query heads of a work-group; they share one key/value head."""
 MAX_SPLITS = 32
-"""Most work-groups that share the positions of one row's attention."""
+"""The maximum number of work-groups that share the positions of a row."""
 NARROW_OUTS = 256
-"""Rows of a dense matrix up to which each gets a work-group, if there are few activation rows."""
+"""The maximum rows of a dense matrix with a work-group for each, if there are few activation rows."""
 LONG_ROW = 1024
-"""Columns from which on a product has its width built in, so that the compiler unrolls its loop."""
+"""The number of columns from which a product has its width built in, so that the compiler unrolls its loop."""
 BATCH_ROWS = 64
-"""Rows up to which products are those of a batch, not of a prompt."""
+"""The maximum rows of a batch; a step with more rows holds a prompt."""
 MOST_PAIRS = 3
-"""Pairs of blocks of 128 columns up to which a warp has its weights in registers."""
+"""The maximum pairs of blocks of 128 columns whose weights a warp holds in registers."""
 MOST_TILES = 4
-"""Tiles of 16 matrix rows for which a warp has sums in registers."""
+"""The maximum tiles of 16 matrix rows whose sums a warp holds in registers."""
 MOST_TILE_PAIRS = 5
-"""Pairs of blocks of 16 matrix rows that a warp of a product with norms has in registers."""
+"""The maximum pairs of blocks of 16 matrix rows that a warp of a product with norms holds in registers."""
 LOCAL_BYTES = 49152
 """Bytes of local memory per work-group."""
 MEETING_BYTES = 2048
@@ -78,19 +77,23 @@ def _block_lanes(query: TuningQuery) -> int:
 
 
 def _product_of_few(query: TuningQuery) -> Tuning:
-    """Return the tuning of a ternary product of a batch's rows: 8, 16 or 32 of them per work-group, whose warps share
-    the columns and have all their weights in flight."""
+    """Return the tuning of a ternary product of a batch.
+
+    A work-group has 8, 16 or 32 rows; its warps share the columns and have all their weights in flight.
+    """
     tile_t = min(32, max(8, query.padded_rows))
     pairs = ceil_div(query["width"], 256)
-    most_warps = 16 if tile_t == 8 else 8  # of whose sums local memory, and of whose registers the compiler, has room
+    most_warps = 16 if tile_t == 8 else 8  # limited by local memory for their sums, and by registers
     each = min(MOST_PAIRS, ceil_div(pairs, most_warps))
     warps = min(most_warps, ceil_div(pairs, each))
     return Tuning({"TILE_N": 32, "TILE_T": tile_t, "SPLITS": 1}, "few", {"GROUP": WARP * warps, "PAIRS": each})
 
 
 def _tensor_core_product(query: TuningQuery) -> Tuning:
-    """Return the tuning of a prompt's ternary product: tiles of 128 x 64, or 64 x 64 if there would be too few of them
-    for two work-groups per multiprocessor."""
+    """Return the tuning of a prompt's ternary product.
+
+    Tiles are 128 x 64, or 64 x 64 if there would be fewer than two work-groups per multiprocessor.
+    """
     tiles = ceil_div(query["outs"], 128) * ceil_div(query["rows"], 64)
     tile_n = 64 if tiles < 2 * query.of_device("compute_units") else 128
     return Tuning({"TILE_N": tile_n, "TILE_T": 64, "SPLITS": 1}, "mma", {"GROUP": 128})
@@ -131,12 +134,14 @@ def _rope_attention(query: TuningQuery) -> Tuning:
 
 
 def _team_attention(query: TuningQuery, variant: str) -> Tuning:
-    """Return the tuning of attend.clh: teams of lanes share a position, 8 elements of it each. If there are few rows,
-    several work-groups share the positions of a row."""
+    """Return the tuning of attend.clh: a team of lanes shares a position, 8 elements each.
+
+    If there are few rows, several work-groups share the positions of a row.
+    """
     head_dim = query["head_dim"]
     octets = ceil_div(head_dim, 8)
     if octets > WARP:
-        raise query.unsupported(f"it is not served for heads of {head_dim} elements")
+        raise query.unsupported(f"heads of {head_dim} elements are not supported")
     heads = query.shared_heads(MAX_GROUP_HEADS)
     head_groups = query.padded_rows * (query["n_heads"] // heads)  # padded: prompts of any length share few programs
     splits = 1
@@ -155,15 +160,20 @@ def _team_attention(query: TuningQuery, variant: str) -> Tuning:
 
 
 def _partial_bytes(head_groups: int, splits: int, heads: int, octets: int) -> int:
-    """Return the bytes of partial results of attend.clh: a counter for each head group, then for each split and head
-    its weighted values (two float4 per octet), maximum and total."""
+    """Return the bytes of partial results of attend.clh.
+
+    These are a counter for each head group, then for each split and head its weighted values (two float4 per octet),
+    maximum and total.
+    """
     float4_per_head = 2 * octets + 1
     return 4 * FLOAT * (ceil_div(head_groups, 4) + head_groups * splits * heads * float4_per_head)
 
 
 def _norm_matmul(query: TuningQuery) -> Tuning:
-    """Return the tuning of a product with its norm: enough work-groups for all compute units, but few more, because
-    each repeats the norm."""
+    """Return the tuning of a product with its norm.
+
+    There are enough work-groups for all compute units, but few more, because each repeats the norm.
+    """
     width = query["width"]
     if query["rows"] > 1:
         return _norm_matmul_of_few(query)
@@ -171,7 +181,7 @@ def _norm_matmul(query: TuningQuery) -> Tuning:
     lanes = 16 if width <= 4096 else 32
     row_bytes = width * 3 / 2 if query["BLOCK"] else width  # int8 codes, and scales
     if row_bytes + 3 * FLOAT * group > LOCAL_BYTES:
-        raise query.unsupported(f"it is not served for {width} columns")
+        raise query.unsupported(f"{width} columns are not supported")
     two_rows = query["outs"] * lanes > 2 * query.of_device("compute_units") * group
     matrix_rows_per_lane = 2 if two_rows else 1
     tile = {"TILE_N": group // lanes * matrix_rows_per_lane, "TILE_T": 1}
@@ -179,10 +189,13 @@ def _norm_matmul(query: TuningQuery) -> Tuning:
 
 
 def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
-    """Return the tuning of a product of two to eight rows with their norms, on tensor cores: about one work-group for
-    each compute unit, whose warps are `SPLIT_N` parts of its matrix rows by parts of the columns."""
+    """Return the tuning of a product of two to eight rows with their norms, on tensor cores.
+
+    There is about one work-group per compute unit; its warps form SPLIT_N parts of its matrix rows by parts of the
+    columns.
+    """
     if query["rows"] > FEW_ROWS:
-        raise query.unsupported(f"it is not served for {query['rows']} rows")
+        raise query.unsupported(f"{query['rows']} rows are not supported")
     width = query["width"]
     pairs = ceil_div(width, 256)
     warps = 20 if pairs % 5 == 0 else 16
@@ -202,7 +215,7 @@ def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
     part_bytes = FLOAT * room * warps * tiles * 16
     scale_bytes = 2 * FLOAT * room * (width // 32 if query["ABLOCK"] else 1)
     if max(code_bytes, part_bytes) + scale_bytes + 5 * FLOAT * warps > LOCAL_BYTES:
-        raise query.unsupported(f"it is not served for {query['rows']} rows of {width} columns")
+        raise query.unsupported(f"{query['rows']} rows of {width} columns are not supported")
     share = ceil_div(pairs, warps // split_n)
     private = {
         "GROUP": WARP * warps,
@@ -226,16 +239,16 @@ def _layer(query: TuningQuery) -> Tuning:
     hidden = query["hidden"]
     ffn = query["ffn"]
     if not members:
-        raise query.unsupported("it is not served for this device")
+        raise query.unsupported("the device is not supported")
     if head_dim % 8 or hidden % 4 or ffn % 4:
-        raise query.unsupported("it is not served for such sizes")
+        raise query.unsupported(f"head_dim {head_dim}, hidden {hidden} and ffn {ffn} must be multiples of 8, 4 and 4")
     group = 512
     heads = query.shared_heads(MAX_GROUP_HEADS)
     octets = ceil_div(head_dim, 8)
     widest = max(ceil_div(columns, 128) * 128 for columns in (hidden, n_heads * head_dim, ffn))
     lanes = 16 if widest <= 8192 else 32  # a lane's part of the row must fit in its registers
     if octets > lanes or _layer_local_bytes(query, heads, widest, group) > LOCAL_BYTES:
-        raise query.unsupported(f"it is not served for heads of {head_dim} elements and {widest} columns")
+        raise query.unsupported(f"heads of {head_dim} elements with {widest} columns are not supported")
     private = {
         "GROUP": group,
         "LANES": lanes,
@@ -255,8 +268,10 @@ def _layer(query: TuningQuery) -> Tuning:
 
 
 def _layer_local_bytes(query: TuningQuery, heads: int, widest: int, group: int) -> int:
-    """Return the bytes of local memory of decoder_layer. heads: query heads per work-group. widest: columns of the
-    widest row."""
+    """Return the bytes of local memory of decoder_layer.
+
+    heads: query heads per work-group. widest: columns of the widest row.
+    """
     head_dim = query["head_dim"]
     warps = group // WARP
     attention_sums = warps * 4 * FLOAT * heads * (head_dim // 4 + 1)

@@ -1,7 +1,7 @@
-"""Choice of the source, work-group size and tile of a launch, by class of device.
+"""The choice of a launch's source, work-group size and tile, by class of device.
 
-CPUs take the rows of cpu.toml, GPUs that nobody has measured those of gpu.toml, and NVIDIA's GPUs the functions of
-nvidia_tuning.py and the rows of nvidia.toml. gpu.toml explains the private constants.
+CPUs use the rows of cpu.toml, NVIDIA GPUs the functions of nvidia_tuning.py and the rows of nvidia.toml, other GPUs,
+which nobody has measured, the rows of gpu.toml. gpu.toml explains the private constants.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ _LANE_KERNELS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
 
 
 def select_tuning(query: TuningQuery) -> Tuning:
-    """Return the tuning of one launch. Raises UnsupportedError if the device does not run this launch of an optional
-    kernel."""
+    """Return the tuning of a launch. Raises UnsupportedError if the device does not support it."""
     name = query.spec.name
     nvidia = bool(query.of_device("ptx") or query.of_device("members"))
     if nvidia and name in FORMULAS:
@@ -34,8 +33,10 @@ def _table(query: TuningQuery, *, nvidia: bool) -> TuningTable:
 
 
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
-    """Return the selected tuning, then others that `bitnet tune` measures: for products of few rows on a GPU that
-    nobody has measured, other numbers of lanes per matrix row."""
+    """Return the selected tuning, then others that `bitnet tune` measures.
+
+    These are other numbers of lanes per matrix row, for products of few rows on a GPU that nobody has measured.
+    """
     selected = select_tuning(query)
     measured = query.info.type is DeviceType.SOFTWARE or query.of_device("ptx")
     if measured or selected.variant or query.spec.name not in _LANE_KERNELS:

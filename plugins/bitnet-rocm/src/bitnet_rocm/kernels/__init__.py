@@ -1,5 +1,7 @@
-"""HIP C++ sources. Those of `portable`, with their tilings, are bitnet-cuda's: a build puts them here (hatch_build.py),
-and a checkout finds them where they lie."""
+"""HIP C++ sources. The folder `portable`, with its tunings, is bitnet-cuda's.
+
+A build copies it here (hatch_build.py); a checkout uses bitnet-cuda's folder directly.
+"""
 
 from pathlib import Path
 

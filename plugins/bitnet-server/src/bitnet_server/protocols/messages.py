@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -18,6 +18,12 @@ from bitnet_server.protocols.translated import (
 from bitnet_server.response import Document
 from bitnet_server.schema import SamplingFields, Stop, Tokens
 from bitnet_server.service import Service
+
+_NAMES = {
+    "response_format": "output_config.format",
+    "function.name": "name",
+    "function.parameters": "input_schema",
+}
 
 
 class Block(Struct):
@@ -60,9 +66,9 @@ class AnthropicToolChoice(Struct):
 
 
 class Thinking(Struct):
-    """The field thinking: its type is enabled, adaptive or disabled. The budget has no effect."""
+    """The field thinking. The budget has no effect."""
 
-    type: str
+    type: Literal["enabled", "adaptive", "disabled"]
     budget_tokens: int | None = None
 
 
@@ -103,13 +109,15 @@ class MessagesRequest(CountRequest, kw_only=True):
 class MessagesCall(TranslatedCall):
     """A request of POST /v1/messages."""
 
+    names = _NAMES
+
     def __init__(self, service: Service, request: MessagesRequest) -> None:
         fields = chat_fields(service, request) | sampling_fields(request)
         fields |= {"max_tokens": request.max_tokens, "stop": request.stop_sequences, "stream": request.stream}
         form = request.output_config.format if request.output_config else request.output_format
         if form is not None:
             fields["response_format"] = _response_format(form)
-        super().__init__(service, chat_call(service, fields))
+        super().__init__(service, chat_call(service, fields, _NAMES))
 
     def answer(self) -> MessagesAnswer:
         """Build the writer of the response."""
@@ -118,7 +126,7 @@ class MessagesCall(TranslatedCall):
 
 def count_tokens(service: Service, request: CountRequest) -> Document:
     """Return the number of tokens of a prompt; takes as long as its template and tokenizer."""
-    return {"input_tokens": len(chat_call(service, chat_fields(service, request)).prompt_tokens())}
+    return {"input_tokens": len(chat_call(service, chat_fields(service, request), _NAMES).prompt_tokens())}
 
 
 def chat_fields(service: Service, request: CountRequest) -> dict[str, Any]:

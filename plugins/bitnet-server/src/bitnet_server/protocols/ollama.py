@@ -25,6 +25,8 @@ from bitnet_server.response import Document
 from bitnet_server.schema import SamplingFields, Stop
 from bitnet_server.service import Service
 
+_NAMES = {"response_format": "format"}
+
 _LATEST = ":latest"
 """The tag that Ollama's clients add to a name without one."""
 
@@ -74,7 +76,7 @@ class OllamaRequest(Struct, kw_only=True):
     options: Options | None = None
     think: bool | str | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
 
 class OllamaChatRequest(OllamaRequest, kw_only=True):
@@ -98,6 +100,7 @@ class OllamaGenerateRequest(OllamaRequest, kw_only=True):
 class OllamaTextCall(TranslatedCall):
     """A request whose answer has Ollama's form. chat: the answer has a message, not a response."""
 
+    names = _NAMES
     chat: bool
 
     def answer(self) -> OllamaAnswer:
@@ -113,7 +116,7 @@ class OllamaChatCall(OllamaTextCall):
     def __init__(self, service: Service, request: OllamaChatRequest) -> None:
         messages = [_message(message, at) for at, message in enumerate(request.messages or ())]
         fields = _fields(service, request) | {"messages": messages, "tools": request.tools or None}
-        super().__init__(service, chat_call(service, fields | _thinking(service, request)))
+        super().__init__(service, chat_call(service, fields | _thinking(service, request), _NAMES))
 
 
 class OllamaGenerateCall(OllamaTextCall):
@@ -127,13 +130,13 @@ class OllamaGenerateCall(OllamaTextCall):
                 raise ApiError(400, f"{name} is not supported here", param=name)
         fields = _fields(service, request)
         if request.raw:
-            super().__init__(service, completion_call(service, _raw_fields(service, request, fields)))
+            super().__init__(service, completion_call(service, _raw_fields(service, request, fields), _NAMES))
             return
         messages = [{"role": "user", "content": request.prompt or ""}]
         if request.system:
             messages.insert(0, {"role": "system", "content": request.system})
         fields |= {"messages": messages} | _thinking(service, request)
-        super().__init__(service, chat_call(service, fields))
+        super().__init__(service, chat_call(service, fields, _NAMES))
 
 
 class LoadCall:

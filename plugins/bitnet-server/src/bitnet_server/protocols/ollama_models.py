@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bitnet_hal.plugin import DeviceType
 from msgspec import Struct
 
+from bitnet_server.errors import ApiError
+from bitnet_server.protocols.ollama import model_name
 from bitnet_server.protocols.ollama_answer import timestamp
 from bitnet_server.response import Document
 from bitnet_server.served_model import ServedModel
@@ -41,6 +43,14 @@ class PullRequest(Struct):
     model: str | None = None
     name: str | None = None
     stream: bool | None = None
+
+
+def named_model(request: ShowRequest | PullRequest) -> str:
+    """Return the name of the model that a request asks for. Raises ApiError 400 if it names none."""
+    name = request.model or request.name
+    if not name:
+        raise ApiError(400, "model is missing", param="model")
+    return model_name(name)
 
 
 def tags(served: Sequence[ServedModel]) -> Document:

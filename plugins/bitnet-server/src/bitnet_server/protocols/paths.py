@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bitnet_server.asked import Asked
 from bitnet_server.call import Call
 from bitnet_server.descriptions import tokenizer_info
 from bitnet_server.framing import AnthropicEvents, JsonLines
 from bitnet_server.models import Models
+from bitnet_server.parsed_request import ParsedRequest
 from bitnet_server.response import Document
 from bitnet_server.schema import ChatRequest, CompletionRequest, parse
 from bitnet_server.service import Service
@@ -16,7 +16,7 @@ from bitnet_server.service import Service
 # The modules of the APIs are imported by their first request: they take long, and the server listens meanwhile.
 
 
-def _chat(body: bytes) -> Asked[Call]:
+def _chat(body: bytes) -> ParsedRequest[Call]:
     request = parse(body, ChatRequest)
 
     def build(service: Service) -> Call:
@@ -24,10 +24,10 @@ def _chat(body: bytes) -> Asked[Call]:
 
         return ChatCall(service, request)
 
-    return Asked(request.model, build, bool(request.stream))
+    return ParsedRequest(request.model, build, bool(request.stream))
 
 
-def _completion(body: bytes) -> Asked[Call]:
+def _completion(body: bytes) -> ParsedRequest[Call]:
     request = parse(body, CompletionRequest)
 
     def build(service: Service) -> Call:
@@ -35,31 +35,40 @@ def _completion(body: bytes) -> Asked[Call]:
 
         return CompletionCall(service, request)
 
-    return Asked(request.model, build, bool(request.stream))
+    return ParsedRequest(request.model, build, bool(request.stream))
 
 
-def _responses(body: bytes) -> Asked[Call]:
+def _responses(body: bytes) -> ParsedRequest[Call]:
     from bitnet_server.protocols.responses import ResponsesCall, ResponsesRequest
 
     request = parse(body, ResponsesRequest)
-    return Asked(request.model, lambda service: ResponsesCall(service, request), bool(request.stream))
+    return ParsedRequest(request.model, lambda service: ResponsesCall(service, request), bool(request.stream))
 
 
-def _messages(body: bytes) -> Asked[Call]:
+def _input_tokens(body: bytes) -> ParsedRequest[Document]:
+    from bitnet_server.protocols.responses import ResponsesRequest, input_tokens
+
+    request = parse(body, ResponsesRequest)
+    return ParsedRequest(request.model, lambda service: input_tokens(service, request))
+
+
+def _messages(body: bytes) -> ParsedRequest[Call]:
     from bitnet_server.protocols.messages import MessagesCall, MessagesRequest
 
     request = parse(body, MessagesRequest)
-    return Asked(request.model, lambda service: MessagesCall(service, request), bool(request.stream), AnthropicEvents())
+    return ParsedRequest(
+        request.model, lambda service: MessagesCall(service, request), bool(request.stream), AnthropicEvents()
+    )
 
 
-def _count_tokens(body: bytes) -> Asked[Document]:
+def _count_tokens(body: bytes) -> ParsedRequest[Document]:
     from bitnet_server.protocols.messages import CountRequest, count_tokens
 
     request = parse(body, CountRequest)
-    return Asked(request.model, lambda service: count_tokens(service, request))
+    return ParsedRequest(request.model, lambda service: count_tokens(service, request))
 
 
-def _ollama_chat(body: bytes) -> Asked[Call]:
+def _ollama_chat(body: bytes) -> ParsedRequest[Call]:
     from bitnet_server.protocols.keep_alive import seconds_of
     from bitnet_server.protocols.ollama import LoadCall, OllamaChatCall, OllamaChatRequest, model_name, unloaded
 
@@ -70,10 +79,10 @@ def _ollama_chat(body: bytes) -> Asked[Call]:
 
     kept = seconds_of(request.keep_alive)
     gone = None if request.messages else unloaded(request, chat=True)
-    return Asked(model_name(request.model), build, request.stream is not False, JsonLines(), kept, gone)
+    return ParsedRequest(model_name(request.model), build, request.stream is not False, JsonLines(), kept, gone)
 
 
-def _ollama_generate(body: bytes) -> Asked[Call]:
+def _ollama_generate(body: bytes) -> ParsedRequest[Call]:
     from bitnet_server.protocols.keep_alive import seconds_of
     from bitnet_server.protocols.ollama import LoadCall, OllamaGenerateCall, OllamaGenerateRequest, model_name, unloaded
 
@@ -84,24 +93,24 @@ def _ollama_generate(body: bytes) -> Asked[Call]:
 
     kept = seconds_of(request.keep_alive)
     gone = None if request.prompt else unloaded(request, chat=False)
-    return Asked(model_name(request.model), build, request.stream is not False, JsonLines(), kept, gone)
+    return ParsedRequest(model_name(request.model), build, request.stream is not False, JsonLines(), kept, gone)
 
 
-def _ollama_embed(body: bytes) -> Asked[Document]:
+def _ollama_embed(body: bytes) -> ParsedRequest[Document]:
     from bitnet_server.protocols.embeddings import OllamaEmbedRequest, ollama_embed
     from bitnet_server.protocols.keep_alive import seconds_of
     from bitnet_server.protocols.ollama import model_name
 
     request = parse(body, OllamaEmbedRequest)
     kept = seconds_of(request.keep_alive)
-    return Asked(model_name(request.model), lambda service: ollama_embed(service, request), keep_alive=kept)
+    return ParsedRequest(model_name(request.model), lambda service: ollama_embed(service, request), keep_alive=kept)
 
 
-def _embeddings(body: bytes) -> Asked[Document]:
+def _embeddings(body: bytes) -> ParsedRequest[Document]:
     from bitnet_server.protocols.embeddings import EmbeddingsRequest, embeddings
 
     request = parse(body, EmbeddingsRequest)
-    return Asked(request.model, lambda service: embeddings(service, request))
+    return ParsedRequest(request.model, lambda service: embeddings(service, request))
 
 
 def _ollama_tags(models: Models) -> Document:
@@ -122,7 +131,7 @@ def _ollama_version(models: Models) -> Document:
     return version()
 
 
-CALLS: dict[str, Callable[[bytes], Asked[Call]]] = {
+CALLS: dict[str, Callable[[bytes], ParsedRequest[Call]]] = {
     "/v1/chat/completions": _chat,
     "/chat/completions": _chat,
     "/v1/completions": _completion,
@@ -138,14 +147,15 @@ CALLS: dict[str, Callable[[bytes], Asked[Call]]] = {
 SHARED = frozenset(path for path, read in CALLS.items() if read in (_chat, _completion, _messages))
 """Paths that every HTTP process of a server answers: their answers need only the model and the queue."""
 
-POSTS: dict[str, Callable[[bytes], Asked[Document]]] = {
+POSTS: dict[str, Callable[[bytes], ParsedRequest[Document]]] = {
+    "/v1/responses/input_tokens": _input_tokens,
     "/v1/messages/count_tokens": _count_tokens,
     "/v1/embeddings": _embeddings,
     "/embeddings": _embeddings,
     "/api/embed": _ollama_embed,
     "/api/embeddings": _ollama_embed,
 }
-"""POST paths that answer without generating; the functions that Asked.build holds run in a worker thread."""
+"""POST paths that answer without generating; the functions that ParsedRequest.build holds run in a worker thread."""
 
 GETS: dict[str, Callable[[Models], Document]] = {
     "/api/tags": _ollama_tags,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from bitnet_server.chat import ChatCall
 from bitnet_server.errors import ApiError
 from bitnet_server.protocols.kept_responses import Item, KeptResponses
 from bitnet_server.protocols.responses_answer import ResponsesAnswer
@@ -16,10 +17,17 @@ from bitnet_server.response import Document
 from bitnet_server.schema import SamplingFields, Tokens
 from bitnet_server.service import Service
 
+_NAMES = {
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "messages": "input",
+    "function.name": "name",
+    "function.parameters": "parameters",
+}
 _LOGPROBS = "message.output_text.logprobs"
 
 
-class TextOptions(Struct):
+class TextField(Struct):
     """The field text."""
 
     format: dict[str, Any] | None = None
@@ -46,7 +54,7 @@ class ResponsesRequest(SamplingFields, kw_only=True):
     tools: Annotated[list[dict[str, Any]], Meta(max_length=128)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    text: TextOptions | None = None
+    text: TextField | None = None
     reasoning: ReasoningOptions | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -61,16 +69,24 @@ class ResponsesRequest(SamplingFields, kw_only=True):
 class ResponsesCall(TranslatedCall):
     """A request of POST /v1/responses. items: the conversation up to the answer."""
 
+    names = _NAMES
+
     def __init__(self, service: Service, request: ResponsesRequest) -> None:
         _check(request)
-        self.asked = request
+        self.responses_request = request
         self.items = _conversation(service, request)
-        messages = chat_messages(msgspec.convert(self.items, list[InputItem]), request.instructions)
-        super().__init__(service, chat_call(service, _fields(service, request) | {"messages": messages}))
+        super().__init__(service, _chat(service, request, self.items))
 
     def answer(self) -> ResponsesAnswer:
         """Build the writer of the response."""
         return ResponsesAnswer(self)
+
+
+def input_tokens(service: Service, request: ResponsesRequest) -> Document:
+    """Return the number of tokens of a prompt; takes as long as its template and tokenizer."""
+    _check(request)
+    chat = _chat(service, request, _conversation(service, request))
+    return {"object": "response.input_tokens", "input_tokens": len(chat.prompt_tokens())}
 
 
 def kept_response(kept: KeptResponses, response_id: str) -> Document:
@@ -120,12 +136,18 @@ def _referenced(service: Service, item: InputItem, at: int) -> Item:
     return found
 
 
+def _chat(service: Service, request: ResponsesRequest, items: list[Item]) -> ChatCall:
+    messages = chat_messages(msgspec.convert(items, list[InputItem]), request.instructions)
+    return chat_call(service, _fields(service, request) | {"messages": messages}, _NAMES)
+
+
 def _fields(service: Service, request: ResponsesRequest) -> Document:
     """Return the fields of a chat request but its messages."""
     fields = sampling_fields(request) | {
         "model": request.model,
         "stream": bool(request.stream),
         "max_completion_tokens": request.max_output_tokens,
+        "tool_choice": request.tool_choice,
         "parallel_tool_calls": request.parallel_tool_calls,
         "truncation": request.truncation,
         "response_format": _response_format(request.text.format) if request.text and request.text.format else None,
@@ -134,37 +156,18 @@ def _fields(service: Service, request: ResponsesRequest) -> Document:
     if request.top_logprobs is not None or _LOGPROBS in (request.include or ()):
         fields |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
     if request.tools:
-        fields |= _tool_fields(request.tools, request.tool_choice)
-    elif request.tool_choice is not None:
-        fields["tool_choice"] = request.tool_choice
+        fields["tools"] = [_tool(tool, at) for at, tool in enumerate(request.tools)]
     effort = request.reasoning.effort if request.reasoning else None
     think = None if effort is None or request.chat_template_kwargs else effort != "none"
     return fields | thinking_fields(service, think)
 
 
-def _tool_fields(tools: list[Document], choice: str | Document | None) -> Document:
-    """Return tools and tool_choice of a chat; allowed_tools leaves the others out."""
-    functions = [_function(tool, at) for at, tool in enumerate(tools)]
-    mode = choice
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        allowed = _allowed_names(choice)
-        functions = [function for function in functions if function.get("name") in allowed]
-        mode = choice.get("mode", "auto")
-    return {"tools": [{"type": "function", "function": one} for one in functions], "tool_choice": mode}
-
-
-def _allowed_names(choice: Document) -> list[str]:
-    allowed = choice.get("tools")
-    if not isinstance(allowed, list) or not all(isinstance(tool, dict) for tool in allowed):
-        raise ApiError(400, "tool_choice.tools must be a list of tools", param="tool_choice.tools")
-    return [tool["name"] for tool in allowed if isinstance(tool.get("name"), str)]
-
-
-def _function(tool: Document, at: int) -> Document:
+def _tool(tool: Document, at: int) -> Document:
     if tool.get("type") != "function":
         raise ApiError(400, f"tools[{at}] is not a function: this server runs no tools of its own", param="tools")
     names = ("name", "description", "parameters", "strict")
-    return {name: tool[name] for name in names if tool.get(name) is not None}
+    function = {name: tool[name] for name in names if tool.get(name) is not None}
+    return {"type": "function", "function": function}
 
 
 def _response_format(form: Document) -> Document | None:

@@ -52,7 +52,7 @@ class ResponsesAnswer(NamedEvents):
     def end(self) -> list[bytes]:
         """Keep the response unless the request forbids it; return response.completed or response.incomplete."""
         response = self._response()
-        if self._call.asked.store is not False:
+        if self._call.responses_request.store is not False:
             self._call.service.kept_responses.keep(response, [*self._call.items, *self._output])
         return [self._event(f"response.{self._status}", response=response)]
 
@@ -146,7 +146,7 @@ class ResponsesAnswer(NamedEvents):
 
     def _response(self) -> Document:
         """Return the response as it is now."""
-        asked, over = self._call.asked, self._status in ("completed", "incomplete")
+        given, over = self._call.responses_request, self._status in ("completed", "incomplete")
         return {
             "id": self._id,
             "object": "response",
@@ -156,21 +156,21 @@ class ResponsesAnswer(NamedEvents):
             "background": False,
             "error": self._error,
             "incomplete_details": {"reason": "max_output_tokens"} if self._status == "incomplete" else None,
-            "instructions": asked.instructions,
-            "max_output_tokens": asked.max_output_tokens,
-            "metadata": asked.metadata or {},
+            "instructions": given.instructions,
+            "max_output_tokens": given.max_output_tokens,
+            "metadata": given.metadata or {},
             "model": self._call.service.names[0],
             "output": self._output,
-            "parallel_tool_calls": asked.parallel_tool_calls is not False,
-            "previous_response_id": asked.previous_response_id,
-            "reasoning": msgspec.to_builtins(asked.reasoning) or {"effort": None, "summary": None},
-            "store": asked.store is not False,
-            "temperature": asked.temperature,
-            "text": {"format": (asked.text.format if asked.text else None) or {"type": "text"}},
-            "tool_choice": asked.tool_choice or "auto",
-            "tools": asked.tools or [],
-            "top_p": asked.top_p,
-            "truncation": asked.truncation or "disabled",
+            "parallel_tool_calls": given.parallel_tool_calls is not False,
+            "previous_response_id": given.previous_response_id,
+            "reasoning": msgspec.to_builtins(given.reasoning) or {"effort": None, "summary": None},
+            "store": given.store is not False,
+            "temperature": given.temperature,
+            "text": {"format": (given.text.format if given.text else None) or {"type": "text"}},
+            "tool_choice": given.tool_choice or "auto",
+            "tools": given.tools or [],
+            "top_p": given.top_p,
+            "truncation": given.truncation or "disabled",
             "usage": self._usage() if over else None,
         }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -36,14 +38,33 @@ class Answer(Framing, Protocol):
         """Return the whole response, after `end`."""
 
 
-def chat_call(service: Service, fields: dict[str, Any]) -> ChatCall:
+Names = Mapping[str, str]
+"""Names of another API's fields by those of a chat's."""
+
+
+@contextmanager
+def field_names(names: Names) -> Iterator[None]:
+    """Let the errors of a chat name the fields of another API."""
+    try:
+        yield
+    except ApiError as error:
+        for chat, other in names.items():
+            word = rf"(?<!\w){re.escape(chat)}(?!\w)"
+            error.message = re.sub(word, other, error.message)
+            error.param = re.sub(word, other, error.param) if error.param else None
+        raise
+
+
+def chat_call(service: Service, fields: dict[str, Any], names: Names) -> ChatCall:
     """Build a chat from fields with OpenAI's names, without those that are None. Raises ApiError 400."""
-    return ChatCall(service, parse(_body(fields), ChatRequest))
+    with field_names(names):
+        return ChatCall(service, parse(_body(fields), ChatRequest))
 
 
-def completion_call(service: Service, fields: dict[str, Any]) -> CompletionCall:
+def completion_call(service: Service, fields: dict[str, Any], names: Names) -> CompletionCall:
     """Build a completion in the same way."""
-    return CompletionCall(service, parse(_body(fields), CompletionRequest))
+    with field_names(names):
+        return CompletionCall(service, parse(_body(fields), CompletionRequest))
 
 
 def _body(fields: dict[str, Any]) -> bytes:
@@ -62,7 +83,9 @@ def arguments_json(arguments: dict[str, Any]) -> str:
 
 
 class TranslatedCall(ABC):
-    """A chat or a completion, whose answer an Answer writes."""
+    """A chat or a completion, whose answer an Answer writes. names: of the API's fields, for errors."""
+
+    names: ClassVar[Names]
 
     def __init__(self, service: Service, inner: ChatCall | CompletionCall) -> None:
         self.service, self.inner = service, inner
@@ -86,7 +109,8 @@ class TranslatedCall(ABC):
 
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests. Runs in a worker thread."""
-        self._generations = self.inner.generations()
+        with field_names(self.names):
+            self._generations = self.inner.generations()
         return self._generations
 
     def headers(self) -> dict[str, str]:

@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k], f32 sums; bound[l,g] = the largest logits[l,n] - error[n] |x[l]| of the 64
-// rows n of group g, NaN if one of these is not finite. A workgroup does a group: a subgroup shares BATCH rows at a
-// time. WIDTH: columns, a multiple of 4.
+// logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k], f32 sums; bound[l,g] = max(logits[l,n] - error[n] |x[l]|) over the
+// 64 rows n of group g, NaN if one of these is not finite. A workgroup computes one group; a subgroup processes BATCH
+// rows at a time. WIDTH: columns, a multiple of 4.
 layout(std430, binding = 0) readonly buffer X { vec4 x[]; };
 layout(std430, binding = 1) readonly buffer Codes { uint codes[]; };
 layout(std430, binding = 1) readonly buffer Codes4 { uvec4 codes4[]; };
@@ -14,7 +14,7 @@ layout(std430, binding = 5) writeonly buffer Bound { float bound[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, stride; } p;
 
 const uint WORDS = WIDTH / 4, CHUNKS = (WIDTH + 15) / 16, SIDE = 64;
-const float LOWEST = -3.4e38, SLACK = 1.000003;  // of a sum of squares in f32
+const float LOWEST = -3.4e38, SLACK = 1.000003;  // SLACK exceeds the error of a sum of squares in f32
 shared float best[WAVES];
 shared uint spoiled[WAVES];
 
@@ -26,7 +26,8 @@ uvec4 load(uint n, uint c) {
     return four;
 }
 
-// A byte in the lowest bits of 2^23 + 128, less that number, is exact; conversions of integers are slow on some GPUs.
+// The lowest bits of 2^23 + 128 are the byte: subtracting that number converts it exactly; integer conversions are slow
+// on some GPUs.
 float dot_of(uint word, vec4 v, float sum) {
     word ^= 0x80808080u;
     [[unroll]] for (int i = 0; i < 4; i++)

@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// The greedy token (lowest index of the largest logit, among the allowed ones where MASK is 1; -1 if one of
-// these is NaN, or none is allowed) of each used row goes into history and step,
-// and the row moves on by one position; it becomes unused when the token is -1 or no block is left.
+// Greedy sampling: token[l] = the lowest index of the largest logit of row l, among the allowed ones if MASK is 1; -1
+// if an allowed logit is NaN or no token is allowed. The token of each used row is written to history and step, and the
+// row advances by one position; it becomes unused if the token is -1 or no block is left.
 layout(std430, binding = 0) readonly buffer Logits { float logits[]; };
 layout(std430, binding = 1) readonly buffer Mask { uint mask[]; };
 layout(std430, binding = 2) readonly buffer Index { int row_index[]; };

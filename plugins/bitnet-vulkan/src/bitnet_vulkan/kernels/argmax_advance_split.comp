@@ -1,16 +1,16 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// argmax_advance with SPLITS workgroups to a row; the last one to finish takes the best candidate and advances.
+// argmax_advance with SPLITS workgroups per row; the last one to finish takes the best candidate and advances the row.
 layout(std430, binding = 0) readonly buffer Logits { float logits[]; };
 layout(std430, binding = 1) readonly buffer Mask { uint mask[]; };
 layout(std430, binding = 2) readonly buffer Index { int row_index[]; };
 layout(std430, binding = 3) readonly buffer Tables { int tables[]; };
 layout(std430, binding = 4) buffer Step { ivec4 step_[]; };
 layout(std430, binding = 5) buffer History { int history[]; };
-layout(std430, binding = 6) coherent buffer Partial { uvec4 partial[]; };  // order of the largest, its index, NaN seen
-layout(std430, binding = 6) buffer Found { uvec4 found_[]; };  // the same, read after a barrier: loads may overlap
-layout(std430, binding = 6) coherent buffer Finished { uint finished[]; };  // behind them: groups of a row that are done
+layout(std430, binding = 6) coherent buffer Partial { uvec4 partial[]; };  // order of the largest, its index, whether NaN occurred
+layout(std430, binding = 6) buffer Found { uvec4 found_[]; };  // the same, not coherent: read after a barrier with overlapping loads
+layout(std430, binding = 6) coherent buffer Finished { uint finished[]; };  // after the candidates: the number of finished workgroups of a row
 layout(push_constant) uniform Params { uint rows, vocab, stride, max_blocks, ring; } p;
 
 const uint NO_INDEX = 0xffffffffu;
@@ -20,7 +20,7 @@ shared uint last_one;
 
 bool allowed(uint l, uint i) { return MASK == 0 || (mask[l * ((p.vocab + 31) / 32) + i / 32] >> (i % 32) & 1u) != 0; }
 
-// An integer in the order of the floats; -0 equals +0.
+// Returns an integer with the order of the floats; -0 equals +0.
 uint order_of(float v) {
     uint bits = floatBitsToUint(v);
     return bits == 0x80000000u ? bits : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
@@ -40,7 +40,7 @@ void main() {
     uint l = gl_WorkGroupID.x, r = uint(row_index[l]), split = gl_WorkGroupID.z, share = (p.vocab + SPLITS - 1) / SPLITS;
     uint first = split * share, end = min(first + share, p.vocab);
     ivec4 step = step_[r];
-    uint at = r * (p.ring + 1), position = uint(step.y) + 1, column = position / KV_BLOCK;  // what the end needs
+    uint at = r * (p.ring + 1), position = uint(step.y) + 1, column = position / KV_BLOCK;  // loaded early for the end
     int chosen = history[at] + 1;
     int block = step.y >= 0 && column < p.max_blocks ? tables[uint(step.w) * p.max_blocks + column] : -1;
     uvec3 own = uvec3(0, NO_INDEX, 0);

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
 // out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], through the row's block table.
-// One workgroup of 64 per head and row walks the cache a block (64 positions) at a time with a running maximum.
+// One workgroup of 64 per head and row processes the cache a block (64 positions) at a time with a running maximum.
 layout(std430, binding = 0) readonly buffer Q { float q[]; };
 layout(std430, binding = 1) readonly buffer K { uint k_cache[]; };
 layout(std430, binding = 2) readonly buffer V { uint v_cache[]; };

@@ -6,11 +6,13 @@
 #define SUBGROUP
 #include "prelude.glsl"
 #include "matrix.glsl"
-// attention for many rows and f16 caches on matrix units: a subgroup makes 16 rows of one head, TILE_N heads of one
-// key/value head and TILE_T rows to a workgroup, STEP positions at a time through shared memory while the next ones are on
-// their way to registers. Each row keeps a running maximum, and its weights become the left side of the next product where
-// they are. Factors that are not f16 already are the sum of two, so that products are good to 22 bits. Sums are kept as
-// numbers: NVIDIA's compiler writes an array of matrices to memory with every product.
+// attention for many rows and f16 caches on matrix units: out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p =
+// 0..position[t].
+// A subgroup computes 16 rows of one head; a workgroup has TILE_N heads of one key/value head and TILE_T rows. STEP
+// positions at a time pass through shared memory while the next ones are loaded into registers. Each row keeps a
+// running maximum, and its weights become the left operand of the next product in place. Factors that are not f16 are
+// the sum of two f16, so that products have 22 bits. Sums are scalars: NVIDIA's compiler writes an array of matrices to
+// memory with every product.
 layout(std430, binding = 0) readonly buffer Q { vec4 q[]; };
 layout(std430, binding = 1) readonly buffer K { uvec4 k_cache[]; };
 layout(std430, binding = 2) readonly buffer V { uvec4 v_cache[]; };
@@ -23,24 +25,24 @@ layout(push_constant) uniform Params {
 } p;
 
 const uint SIDE = 16, STEP = 32, PIECES = STEP / SIDE, SUBGROUPS = TILE_N * TILE_T / SIDE, OCTETS = DIM / 8;
-const uint STRIDE = OCTETS + 1;  // uvec4 of a row, and one to spread rows over banks
+const uint STRIDE = OCTETS + 1;  // uvec4 of a row, plus one to spread rows over banks
 const uint PARTS = DIM / SIDE, LOADS = STEP * OCTETS / GROUP, TILE = STEP * STRIDE, QUERIES = SUBGROUPS * SIDE * STRIDE;
 const float MASKED = -3.4e38, LOWEST = -3.0e38, LIFT = 1024.0, MOST = 65504.0;
-shared uvec4 tile[4 * TILE > QUERIES ? 4 * TILE : QUERIES];  // at first queries; then keys and values, twice
+shared uvec4 tile[4 * TILE > QUERIES ? 4 * TILE : QUERIES];  // first the queries; then keys and values, double-buffered
 shared ivec4 steps[TILE_T];
 
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-// v = high + low as halves, four at a time. By bits: compilers replace f32(half(v)) by v.
+// v = high + low as f16, four at a time. By bits, since compilers replace f32(half(v)) by v.
 void split(vec4 v, out uvec2 high, out uvec2 low) {
     vec4 bound = clamp(v, -MOST, MOST), cut = uintBitsToFloat(floatBitsToUint(bound) & 0xffffe000u), rest = v - cut;
     high = uvec2(packHalf2x16(cut.xy), packHalf2x16(cut.zw));
     low = uvec2(packHalf2x16(rest.xy), packHalf2x16(rest.zw));
 }
 
-// Keys or values of STEP positions to registers, zero past the last; and from there to shared memory.
+// Load keys or values of STEP positions into registers, zero past the last; and store them to shared memory.
 #define FETCH(CACHE, START)                                                                                              \
     {                                                                                                                    \
         uint block = uint(tables[uint(sequence) * p.max_blocks + (START) / KV_BLOCK]);                                   \
@@ -59,8 +61,8 @@ void split(vec4 v, out uvec2 high, out uvec2 low) {
 void main() {
     uint lane = gl_SubgroupInvocationID, area = gl_SubgroupID * SIDE * STRIDE;
     uint head = gl_WorkGroupID.x * TILE_N + gl_SubgroupID % TILE_N, kv_head = head / (p.n_heads / p.n_kv_heads);
-    uint first = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * TILE_T;  // the longest first
-    uint own = gl_SubgroupID / TILE_N * SIDE;                           // rows of this subgroup, from first
+    uint first = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * TILE_T;  // the longest rows first
+    uint own = gl_SubgroupID / TILE_N * SIDE;                           // rows of this subgroup, relative to first
     for (uint i = LID; i < TILE_T; i += GROUP) steps[i] = first + i < p.rows ? step_[first + i] : ivec4(-1, -1, -1, -1);
 
     LEFT query[2][PARTS];
@@ -91,7 +93,7 @@ void main() {
     }
     uint side = 0;
     uvec4 next[LOADS];
-    for (uint begin = 0; begin < TILE_T;) {  // rows of one sequence after the other
+    for (uint begin = 0; begin < TILE_T;) {  // rows of one sequence at a time
         int sequence = steps[begin].w, last = -1, limit[2];
         uint end = begin;
         for (; end < TILE_T && steps[end].w == sequence; end++) last = max(last, steps[end].y);
@@ -111,7 +113,7 @@ void main() {
             float score[PIECES][ELEMENTS], before[2], factor[2];
             [[unroll]] for (uint n = 0; n < PIECES; n++) {
                 SUM high_scores = SUM(0.0);
-                SUM low_scores = SUM(0.0);  // sums of their own: each product waits for the one before it in a sum
+                SUM low_scores = SUM(0.0);  // separate sums, since products of one sum wait for each other
                 [[unroll]] for (uint d = 0; d < PARTS; d++) {
                     RIGHT keys;
                     coopMatLoad(keys, tile, side + n * SIDE * STRIDE + 2 * d, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
@@ -140,7 +142,7 @@ void main() {
                 [[unroll]] for (uint e = 0; e < ELEMENTS; e++) sums[d][e] *= factor[e / 4];
             [[unroll]] for (uint n = 0; n < PIECES; n++) {
                 LEFT high;
-                LEFT low;  // apart: glslang 13 spoils the second of two
+                LEFT low;  // separate, since glslang 13 miscompiles the second of two
                 [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {
                     float weight = exp(score[n][e] - largest[e / 4]) * LIFT;
                     total[e / 4] += weight;

@@ -1,7 +1,8 @@
 #include "prelude.glsl"
-// attention for few rows: SPLITS workgroups share the positions of a row; each has a subgroup for every query head of a
-// key/value head. LANES neighbours share a position, 8 elements of it at a time, and each such slot keeps a running maximum
-// of its own. The last workgroup to finish combines the partial results.
+// attention for few rows: out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t]. SPLITS workgroups
+// share the positions of a row; each has a subgroup for every query head of a key/value head. LANES neighbours share a
+// position, 8 elements of it at a time, and each such slot keeps its own running maximum. The last workgroup to finish
+// combines the partial results.
 // FUSED: rope_attention; the newest key and value come from qkv, and one workgroup stores them.
 #ifdef FUSED
 layout(std430, binding = 0) readonly buffer Qkv { float qkv[]; };
@@ -21,10 +22,10 @@ layout(std430, binding = AT(2, 6)) buffer V { uint v_cache[]; };
 layout(std430, binding = AT(2, 6)) readonly buffer V4 { uvec4 v_cache4[]; };
 layout(std430, binding = AT(4, 7)) readonly buffer Tables { int tables[]; };
 layout(std430, binding = AT(5, 8)) writeonly buffer Out { float out_[]; };
-// The workspace: how many workgroups of a row and key/value head are done, then their partial results.
+// The workspace: the number of finished workgroups per row and key/value head, then their partial results.
 layout(std430, binding = AT(6, 9)) coherent buffer Finished { uint finished[]; };
 layout(std430, binding = AT(6, 9)) coherent buffer Partial { float partial[]; };
-layout(std430, binding = AT(6, 9)) buffer Found { float found_[]; };  // the same, read after a barrier: loads may overlap
+layout(std430, binding = AT(6, 9)) buffer Found { float found_[]; };  // the same, not coherent: read after a barrier with overlapping loads
 layout(push_constant) uniform Params {
     uint rows, n_heads, n_kv_heads, head_dim, row_bytes, max_blocks;
     float scale;
@@ -43,7 +44,7 @@ shared uint last_one;
 
 #ifdef FUSED
 #include "rope.glsl"
-// The factor of a head's norm; its elements are spread over LANES neighbours.
+// Returns the factor of a head's norm; its elements are spread over LANES neighbours.
 float norm_of(uint base, uint lane) {
     if (QKNORM == 0) return 1.0;
     float squares = 0.0;
@@ -133,11 +134,11 @@ void main() {
             }
         }
 #ifdef FUSED
-        if (end == count && fresh && count - 1 < start + SLOTS * BATCH) {  // the newest one is among them
+        if (end == count && fresh && count - 1 < start + SLOTS * BATCH) {  // the newest position is among them
             [[unroll]] for (uint b = 0; b < BATCH; b++) {
                 if (start + b * SLOTS + slot < count - 1) continue;
                 [[unroll]] for (uint o = 0; o < OCTETS; o++) {
-                    keys[b][o] = newest_k[o];  // also where the position is past the end, and counts for nothing
+                    keys[b][o] = newest_k[o];  // also past the end, where the position has no weight
                     values[b][o] = newest_v[o];
                 }
             }
@@ -170,7 +171,7 @@ void main() {
         largest = now;
     }
 
-    // Together over the slots of this subgroup, then over the workgroups of this row and head.
+    // Combine the slots of this subgroup, then the workgroups of this row and head.
     float now = largest;
     [[unroll]] for (uint d = LANES; d < WAVE; d <<= 1) now = max(now, subgroupShuffleXor(now, d));
     float weight = exp(largest - now);

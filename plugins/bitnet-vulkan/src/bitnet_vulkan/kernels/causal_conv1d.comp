@@ -1,11 +1,11 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the row's own
-// sequence: rows of the step before it, then state[sequence], oldest first, zeros before position 0. Then the state holds the
-// last taps - 1 inputs. Rows with position < 0 produce zeros.
-// x, y f32[rows, channels]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels]. One workgroup for TILE_N
-// channels of all rows, which GROUP / TILE_N strips share out; all have read the states before any writes one.
+// y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the
+// row's own sequence: earlier rows of the step, before them state[sequence], oldest first, and zeros before position 0.
+// Then the last taps - 1 inputs are stored in the state. Rows with position < 0 produce zeros.
+// x, y f32[rows, channels]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels]. One workgroup for
+// TILE_N channels of all rows, divided among GROUP / TILE_N strips; all strips read the states before any writes one.
 layout(std430, binding = 0) readonly buffer X { float x[]; };
 layout(std430, binding = 1) readonly buffer Step { ivec4 step_[]; };
 layout(std430, binding = 2) readonly buffer Weight { float weight[]; };
@@ -17,14 +17,14 @@ uint channel;
 
 uint state_at(uint t, uint j) { return (uint(step_[t].w) * (p.taps - 1) + j) * p.channels + channel; }
 
-// Rows right before row t that are its sequence's too, taps - 1 at most.
+// Returns the number of rows right before row t that belong to its sequence, at most taps - 1.
 uint rows_behind(uint t) {
     uint count = 0;
     while (count + 1 < p.taps && t > count && step_[t - count - 1].w == step_[t].w && step_[t - count - 1].y >= 0) count++;
     return count;
 }
 
-// The input `back` rows before row t, which has `behind` in this step.
+// Returns the input `back` rows before row t, which has `behind` earlier rows in this step.
 float input_of(uint t, uint back, uint behind) {
     if (back <= behind) return x[(t - back) * p.channels + channel];
     if (step_[t].y == int(behind)) return 0.0;

@@ -1,6 +1,7 @@
-// `put` and `put_block` of codes.glsl for products with ternary weights: by the plane of a weight's 2-bit fields, so that
-// neighbours read neighbouring words. Columns 16 (2 s + h) .. of block b are at [s * PLANE + 2 b + h]; scales and halves
-// (see blocks.glsl) of the planes of block b at [b]. POOL: least size, where the including kernel has another use for it.
+// `put` and `put_block` of codes.glsl for products with ternary weights: ordered by the planes of 2-bit codes, so that
+// neighbours read neighbouring words. Columns 16 (2 s + h) .. of block b are at [s * PLANE + 2 b + h]; scales and
+// halves (see blocks.glsl) of the planes of block b at [b]. POOL: minimum size, if the including kernel uses the memory
+// otherwise too.
 #ifndef POOL
 #define POOL 1
 #endif

@@ -8,10 +8,10 @@
 #include "prelude.glsl"
 #include "dot.glsl"
 #include "glu.glsl"
-// decoder_layer, of a row: norm_matmul (q, k and v), rope_store_kv, attention, norm_matmul (added to x),
-// norm_matmul_glu, norm_matmul (added to x), by MEMBERS workgroups that meet four times. Each workgroup has its rows
-// of every matrix; the next weights are prefetched into registers while it waits. Data that others wrote since the last
-// meeting is read through coherent buffers.
+// decoder_layer for one row: norm_matmul (q, k and v), rope_store_kv, attention, norm_matmul (added to x),
+// norm_matmul_glu, norm_matmul (added to x), by MEMBERS workgroups with four barriers among them. Each workgroup has
+// its rows of every matrix; it prefetches the next weights into registers while it waits. Data that others wrote since
+// the last barrier is read through coherent buffers.
 layout(std430, binding = 0) coherent buffer X { float x[]; };
 layout(std430, binding = 0) coherent buffer X4 { vec4 x4[]; };
 layout(std430, binding = 1) coherent buffer Qkv { float qkv[]; };
@@ -50,7 +50,7 @@ layout(push_constant) uniform Params {
 const uint HIDDEN = WIDTH, QUERIES = HEADS * KV_HEADS * DIM, QKV = QUERIES + 2 * KV_HEADS * DIM;
 const uint WIDE = (HIDDEN + 127) / 128 * 128, WIDE_O = (QUERIES + 127) / 128 * 128, WIDE_M = (FFN + 127) / 128 * 128;
 const uint WIDER = WIDE > WIDE_O ? WIDE : WIDE_O, MOST_WIDTH = WIDER > WIDE_M ? WIDER : WIDE_M;
-const uint WAVES_POOL = GROUP / WAVE * HEADS * DIM / 4;  // what layer_attention.glsl needs of it
+const uint WAVES_POOL = GROUP / WAVE * HEADS * DIM / 4;  // the size that layer_attention.glsl needs
 #define POOL WAVES_POOL
 #include "blocks.glsl"
 #include "codes_by_plane.glsl"
@@ -67,10 +67,11 @@ uint most_rows(uint outs) { return (outs + MEMBERS - 1) / MEMBERS; }
 uint first_of(uint outs) { return gl_WorkGroupID.x * most_rows(outs); }
 uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs), outs)); }
 
-// Pieces of a row of weights that have scales of their own.
+// Pieces of a row of weights with their own scales.
 #define SCALED(PIECES) (BLOCK == 0 ? 1 : PIECES)
 
-// Rows START + r SLOTS + slot of this workgroup's, of each of MATRICES matrices, and their scales: PACKED and UNITS_.
+// Loads rows START + r SLOTS + slot of this workgroup, of each of MATRICES matrices, and their scales into PACKED and
+// UNITS_.
 #define WEIGHTS(PACKED, UNITS_, NAME, OUTS, MATRICES, ROWS_, PIECES, WIDE_, START)                                    \
     [[unroll]] for (uint j = 0; j < MATRICES * ROWS_; j++) {                                                        \
         uint r = START + j % ROWS_ * SLOTS + slot(), n = j / ROWS_ * OUTS + first_of(OUTS) + r;                     \
@@ -89,7 +90,7 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
     [[unroll]] for (uint i = 0; i < ((COLUMNS) / 4 + GROUP - 1) / GROUP; i++)                                         \
         TO[i] = LID + i * GROUP < COLUMNS / 4 ? FROM[LID + i * GROUP] : vec4(0.0);
 
-// The products of COUNT rows of weights with the codes, over all lanes.
+// Computes the products of COUNT rows of weights with the codes, over all lanes.
 #define PRODUCTS(COUNT, TO, PACKED, UNITS_, PIECES, WIDE_)                                                          \
     {                                                                                                               \
         int acc[COUNT][4];                                                                                          \
@@ -118,7 +119,7 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
         }                                                                                                           \
     }
 
-// The rows of weights STEP further on, while the current ones are multiplied; the last iteration loads nothing.
+// Loads the rows of weights STEP further on while the current ones are multiplied; the last iteration loads nothing.
 #define NEXT(NAME, OUTS, MATRICES, ROWS_, PIECES, WIDE_, START)                                                     \
     uvec4 next[MATRICES * ROWS_][PIECES];                                                                           \
     vec2 next_units[MATRICES * ROWS_][SCALED(PIECES)];                                                              \
@@ -132,7 +133,7 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
                 units_##NAME[j][i % SCALED(PIECES)] = next_units[j][i % SCALED(PIECES)];                            \
             }
 
-// Adds the product of the codes with a matrix to x; `old` is this invocation's first row before the product.
+// Adds to x the product of the codes with a matrix; `old` is this invocation's first row before the product.
 #define ADD_TO_X(NAME, PIECES, WIDE_)                                                                               \
     [[dont_unroll]] for (uint start = 0; start < most_rows(HIDDEN); start += SLOTS) {                               \
         NEXT(NAME, HIDDEN, 1, 1, PIECES, WIDE_, start)                                                              \
@@ -146,7 +147,7 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
         old = next_old;                                                                                             \
     }
 
-// Of x, row `start` + slot of this workgroup's.
+// Loads row `start` + slot of this workgroup's part of x.
 float old_x(uint start) {
     uint r = start + slot();
     return LID % LANES == 0 && r < rows_of(HIDDEN) ? x[first_of(HIDDEN) + r] : 0.0;

@@ -1,6 +1,6 @@
-// One element of a dense table; the including kernel defines uint table_word(uint i), the 32-bit words of the table.
-// DTYPE 0 f32, 1 f16, 2 bf16, 3 q8_0 (32 elements in 34 bytes: f16 d, i8[32]),
-// 4 q6_K (256 elements in 210 bytes: ql[128], qh[64], i8 scales[16], f16 d; value = d * scale * (q - 32)).
+// One element of a dense table. The including kernel defines uint table_word(uint i), the 32-bit words of the table.
+// DTYPE 0 f32, 1 f16, 2 bf16, 3 q8_0 (32 elements in 34 bytes: f16 d, i8[32]), 4 q6_K (256 elements in 210 bytes:
+// ql[128], qh[64], i8 scales[16], f16 d; value = d * scale * (q - 32)).
 uint table_byte(uint i) { return (table_word(i >> 2) >> (8 * (i & 3u))) & 255u; }
 float table_half(uint at) { return unpackHalf2x16(table_byte(at) | (table_byte(at + 1) << 8)).x; }
 

@@ -1,9 +1,9 @@
-// acc + sum over the four bytes of codes (0..3) * signed q. DOT: the device's packed integer dot product.
+// Returns acc + the sum over the four bytes of codes (0..3) * signed q. DOT: the device's packed integer dot product.
 #ifdef DOT
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
 int packed_dot(int a, int b, spirv_literal int format);
 int dot4(uint codes, uint q, int acc) { return acc + packed_dot(int(codes), int(q), 0); }
-// The same for bytes of up to 255.
+// The same for bytes up to 255.
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4452)
 int mixed_dot(int a, uint b, spirv_literal int format);
 int wide_dot4(uint codes, uint q, int acc) { return acc + mixed_dot(int(q), codes, 0); }

@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// x[t,:] = table[token[t] - first,:] for first <= token < first + count; other rows stay. TILE_N columns per workgroup.
+// x[t,:] = table[token[t] - first,:] for first <= token[t] < first + count; other rows are unchanged. TILE_N columns
+// per workgroup.
 layout(std430, binding = 0) readonly buffer Table { uint table[]; };
 layout(std430, binding = 1) readonly buffer Step { ivec4 step_[]; };
 layout(std430, binding = 2) buffer X { float x[]; };

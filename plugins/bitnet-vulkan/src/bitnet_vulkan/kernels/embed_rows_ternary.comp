@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// x[t,k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK] for first <= token < first + count; other
-// rows stay. w[count, width/4] in I2_S 128-blocks. TILE_N columns per workgroup.
+// x[t,k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK] for first <= token[t] < first + count;
+// other rows are unchanged. w[count, width/4] in I2_S 128-blocks. TILE_N columns per workgroup.
 layout(std430, binding = 0) readonly buffer W { uint w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Step { ivec4 step_[]; };

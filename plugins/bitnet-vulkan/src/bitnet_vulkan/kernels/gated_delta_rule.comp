@@ -2,14 +2,14 @@
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
 // For each row, in order, and head h with its query q and key k (divided by their lengths, q by sqrt(key_dim) too),
-// value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)):
-// S = g S; S += k (beta (v - S^T k))^T; out = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
-// qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim], head h has those of key head h % n_key_heads;
-// gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads];
-// state S f32[sequences, n_heads, key_dim, value_dim], zeros at position 0; out f32[rows, n_heads value_dim].
-// One workgroup for TILE_N columns of a head's state, of which an invocation has EACH keys of one in registers, for as long as
-// rows are of one sequence. Sums over keys are those of S before this row: with u = S^T k and w = S^T q, out = g w + (k . q) e
-// where e = beta (v - g u), so that the workgroup meets once for both.
+// value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)): S = g S; S += k (beta (v - S^T k))^T;
+// out = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
+// qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim]; head h uses q and k of key head h %
+// n_key_heads; gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads]; state S f32[sequences, n_heads, key_dim,
+// value_dim], zeros at position 0; out f32[rows, n_heads value_dim].
+// One workgroup for TILE_N columns of a head's state. An invocation holds EACH keys of one column in registers while
+// rows belong to one sequence. Sums over keys use S from before the row: with u = S^T k, w = S^T q and e = beta (v - g
+// u), out = g w + (k . q) e, so one reduction serves both.
 layout(std430, binding = 0) readonly buffer Qkv { float qkv[]; };
 layout(std430, binding = 1) readonly buffer Gates { float gates[]; };
 layout(std430, binding = 2) readonly buffer Rate { float rate[]; };
@@ -21,13 +21,13 @@ layout(push_constant) uniform Params { uint rows, n_heads, n_key_heads, key_dim,
 
 const uint PARTS = GROUP / TILE_N, LOADS = (PARTS * EACH + GROUP - 1) / GROUP;
 shared float q[PARTS * EACH];
-shared float k[2 * PARTS * EACH];  // read behind the row's last barrier: the next row has the other half
+shared float k[2 * PARTS * EACH];  // read after the row's last barrier, so the next row uses the other half
 shared vec2 sums[GROUP];
 shared vec3 lengths[PARTS];
 
 #include "softplus.glsl"
 
-// Queries, keys, a value and gates of a row: read while the row before is computed.
+// The queries, keys, a value and gates of a row, loaded while the row before is computed.
 float next_q[LOADS], next_k[LOADS], next_v, next_a, next_b;
 void read_ahead(uint t, uint head, uint keys, uint width, uint n) {
     uint mixed = t * width, query = mixed + head % p.n_key_heads * p.key_dim;

@@ -1,15 +1,15 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// gated_delta_rule, up to CHUNK rows of a sequence at a time (Yang et al. 2024, arXiv 2412.06464, section 3.3). With G_i the
-// sum of the logarithms of decays up to row i of a chunk, and S the state before it:
+// gated_delta_rule, up to CHUNK rows of a sequence at a time (Yang et al. 2024, arXiv 2412.06464, section 3.3). G_i:
+// the sum of the logarithms of decays up to row i of a chunk; S: the state before it.
 //   L_ij = beta_i exp(G_i - G_j) k_i . k_j for j < i;  M_ij = exp(G_i - G_j) q_i . k_j for j <= i
 //   X = (1 + L)^-1 diag(beta) (V - diag(exp G) K S);  out = diag(exp G) Q S + M X
 //   S = exp(G_last) S + K^T diag(exp(G_last - G)) X
-// Exponents are never above 0. A chunk ends where the position is a multiple of CHUNK, so that how a prompt was cut into
-// steps at such positions leaves no trace. Buffers and shapes: gated_delta_rule.comp.
-// One workgroup for TILE_N columns of a head's state, of which an invocation has EACH keys of one in registers. Sums over
-// keys meet in shared memory, PARTS rows at a time: as many as there are invocations for their columns.
+// Exponents are never above 0. A chunk ends where the position is a multiple of CHUNK, so that the result does not
+// depend on how a prompt was divided into steps at such positions. Buffers and shapes as in gated_delta_rule.comp.
+// One workgroup for TILE_N columns of a head's state. An invocation holds EACH keys of one column in registers. Sums
+// over keys are reduced in shared memory, PARTS rows at a time: as many as there are invocations per column.
 layout(std430, binding = 0) readonly buffer Qkv { float qkv[]; };
 layout(std430, binding = 1) readonly buffer Gates { float gates[]; };
 layout(std430, binding = 2) readonly buffer Rate { float rate[]; };
@@ -34,7 +34,7 @@ shared float logs[CHUNK], sums[CHUNK], betas[CHUNK], q_scales[CHUNK], k_scales[C
 
 vec4 s[QUADS];  // keys 4 i .. of the invocation's part of a column
 
-// Rows t.. of the sequence, at most CHUNK of them, at rising positions.
+// Rows t.. of the sequence at ascending positions, at most CHUNK.
 uint chunk_rows(uint t) {
     ivec4 head = step_[t];
     uint most = min(p.rows - t, CHUNK - uint(head.y) % CHUNK), n = most;
@@ -56,7 +56,7 @@ void store_state(uint at, uint held) {
 
 float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// The sum over keys of what row `first + LID / TILE_N` of K, or of Q, gives for the invocation's column.
+// Returns the sum over keys of row `first + LID / TILE_N` of K or Q times the invocation's column of the state.
 float meet(bool of_q, uint first) {
     uint part = LID / TILE_N, column = LID % TILE_N;
     barrier();
@@ -72,7 +72,8 @@ float meet(bool of_q, uint first) {
     return sum;
 }
 
-// Queries, keys, logarithms of decays and betas of the chunk at row t, into shared memory: zeros behind the last row.
+// Loads queries, keys, logarithms of decays and betas of the chunk at row t into shared memory; zeros past the last
+// row.
 void load_chunk(uint t, uint count, uint head, uint keys, uint width) {
     for (uint i = LID; i < CHUNK * KEY_QUADS; i += GROUP) {
         uint row = i / KEY_QUADS, quad = i % KEY_QUADS, from = (t + row) * width + head % p.n_key_heads * p.key_dim;
@@ -94,7 +95,7 @@ void load_chunk(uint t, uint count, uint head, uint keys, uint width) {
     }
 }
 
-// L and M. Products of a row with itself give the lengths.
+// Computes L and M. Products of a row with itself give the lengths.
 void pair() {
     if (LID < CHUNK) {
         float sum = 0.0;
@@ -126,7 +127,7 @@ void pair() {
     }
 }
 
-// x = (1 + L)^-1 x, a column an invocation.
+// x = (1 + L)^-1 x, one column per invocation.
 void solve() {
     if (LID >= TILE_N) return;
     float solved[CHUNK];
@@ -137,7 +138,7 @@ void solve() {
     [[unroll]] for (uint i = 0; i < CHUNK; i++) x[i * TILE_N + LID] = solved[i];
 }
 
-// The state after the chunk.
+// Updates the state after the chunk.
 void advance() {
     uint part = LID / TILE_N, column = LID % TILE_N;
     float last = sums[CHUNK - 1], decay = exp(last);

@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// y[t, h'] = x[t, h] / sqrt(mean(x[t, h]^2) + eps) * gamma (NORM 1) or x[t, h] (NORM 0), times act(gate[t, h]), for each head h:
-// act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2); h' = h % groups * (n_heads / groups) + h / groups.
-// x, gate, y f32[rows, n_heads, head_dim]; gamma f32[head_dim]. One workgroup per head of a row.
+// y[t, h'] = n(x[t, h]) * act(gate[t, h]) for each head h, with n(a) = a / sqrt(mean(a^2) + eps) * gamma (NORM 1) or a
+// (NORM 0), act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2), and h' = h % groups * (n_heads / groups) +
+// h / groups. x, gate, y f32[rows, n_heads, head_dim]; gamma f32[head_dim]. One workgroup per head of a row.
 layout(std430, binding = 0) readonly buffer X { float x[]; };
 layout(std430, binding = 1) readonly buffer Gate { float gate[]; };
 layout(std430, binding = 2) readonly buffer Gamma { float gamma[]; };

@@ -1,9 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// gated_rms_norm (see there) of x, gate and gamma, then H(signs * y) for each WIDTH columns, quantized (rotate_quantize.glsl).
-// x, gate f32[rows, n_heads, DIM]; gamma f32[DIM]; signs f32[n_heads * DIM]; q i8, scale f32, qsum i32 as in
-// glu_rotate_quantize. One workgroup for these columns of a row, which are whole heads where NORM is 1.
+// y = gated_rms_norm of x, gate and gamma (gated_rms_norm.comp); then H(signs * y) for each WIDTH columns, quantized
+// (rotate_quantize.glsl). x, gate f32[rows, n_heads, DIM]; gamma f32[DIM]; signs f32[n_heads * DIM]; q i8, scale f32,
+// qsum i32 as in glu_rotate_quantize.comp. One workgroup per WIDTH columns of a row, which are whole heads if NORM is
+// 1.
 layout(std430, binding = 0) readonly buffer X { vec4 x4[]; };
 layout(std430, binding = 1) readonly buffer Gate { vec4 gate4[]; };
 layout(std430, binding = 2) readonly buffer Gamma { vec4 gamma4[]; };

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// m = act(gate) * up in f32, act as in glu.glsl. gate_up = [gate | up] f32[rows, 2 * width]; m f32[rows, width]. One workgroup
+// m = act(gate) * up in f32 (glu.glsl). gate_up = [gate | up] f32[rows, 2 * width]; m f32[rows, width]. One workgroup
 // per row.
 layout(std430, binding = 0) readonly buffer GateUp { float gate_up[]; };
 layout(std430, binding = 0) readonly buffer GateUp4 { vec4 gate_up4[]; };

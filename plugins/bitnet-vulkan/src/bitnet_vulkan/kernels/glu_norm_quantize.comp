@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// m[T,F] = act(gate) * up in f32, gate_up[T,2F] = [gate | up], then norm with gamma (NORM 1) and int8 per row, or per ABLOCK
-// columns: q[T,stride], scale[T] or [T,stride/32], qsum likewise.
+// m[T,F] = act(gate) * up in f32 (glu.glsl), gate_up[T,2F] = [gate | up]; then norm with gamma (NORM 1) and int8 codes
+// per row, or per ABLOCK columns: q[T,stride], scale and qsum [T] or [T,stride/32].
 layout(std430, binding = 0) readonly buffer GateUp { float gate_up[]; };
 layout(std430, binding = 0) readonly buffer GateUp4 { vec4 gate_up4[]; };
 layout(std430, binding = 1) readonly buffer Gamma { float gamma[]; };

@@ -1,5 +1,5 @@
-// The Walsh-Hadamard transform of WIDTH columns in shared memory, H[i, j] = (-1)^popcount(i & j), without its factor: each step
-// adds and subtracts elements `distance` apart, then doubles the distance. Begins and ends with a barrier.
+// The Walsh-Hadamard transform of WIDTH columns in shared memory, H[i, j] = (-1)^popcount(i & j), without its factor:
+// each step adds and subtracts elements `distance` apart, then doubles the distance. Starts and ends with a barrier.
 shared float v[WIDTH];
 
 void hadamard() {
@@ -25,7 +25,7 @@ void hadamard() {
     barrier();
 }
 
-// 1 / sqrt(WIDTH), a power of two.
+// Returns 1 / sqrt(WIDTH) of a power of two.
 float hadamard_factor() {
     uint log_width = findMSB(WIDTH);
     return uintBitsToFloat((127 - log_width / 2) << 23) * (log_width % 2 == 1 ? 0.70710678 : 1.0);

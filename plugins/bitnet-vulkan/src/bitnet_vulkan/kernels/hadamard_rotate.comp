@@ -1,8 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// y[t] = H(signs * x[t]), or signs * H(x[t]) (INVERSE 1), H for each WIDTH columns: the normalized Walsh-Hadamard transform
-// (hadamard.glsl). x, y f32[rows, width]; signs f32[width]. One workgroup for these columns of a row.
+// y[t] = H(signs * x[t]) or, with INVERSE 1, signs * H(x[t]), with H over each WIDTH columns, the normalized
+// Walsh-Hadamard transform (hadamard.glsl). x, y f32[rows, width]; signs f32[width]. One workgroup per WIDTH columns of
+// a row.
 layout(std430, binding = 0) readonly buffer X { float x[]; };
 layout(std430, binding = 1) readonly buffer Signs { float signs[]; };
 layout(std430, binding = 2) writeonly buffer Y { float y[]; };

@@ -1,6 +1,6 @@
 // Eight neighbouring elements of a cached key or value; the including kernel has the bindings k_cache, k_cache4, v_cache and
 // v_cache4.
-struct Octet { uvec4 a, b; };  // 8 elements as the cache has them
+struct Octet { uvec4 a, b; };  // 8 elements as stored in the cache
 struct Octets { float v[8]; };
 
 Octets decode(Octet o) {
@@ -32,7 +32,7 @@ LOAD(load_k, k_cache, k_cache4)
 LOAD(load_v, v_cache, v_cache4)
 
 #ifdef FUSED
-// The newest key or value, as rope_store_kv writes it.
+// The newest key or value, in the format that rope_store_kv writes.
 Octet encode(float v[8], float factor, float unit) {
     Octet o = Octet(uvec4(0), uvec4(0));
     [[unroll]] for (uint i = 0; i < 4; i++) {

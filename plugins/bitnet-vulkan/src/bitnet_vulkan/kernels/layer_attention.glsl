@@ -1,20 +1,20 @@
-// Attention within decoder_layer_resident.comp: rotation, the cache's newest row, and shares of a sequence's positions,
-// whose results the last workgroup of a key/value head combines. An invocation has all HEADS queries of a key/value head.
+// Attention within decoder_layer_resident.comp: rotation, the cache's newest row, and shares of a sequence's positions.
+// The last workgroup of a key/value head combines the results. An invocation has all HEADS queries of a key/value head.
 
-// Invocations that share a position, eighths of it for each, positions at a time; elements of new heads for
-// an invocation; workgroups that share a key/value head.
+// Invocations that share a position, octets of each, positions at a time; elements of new heads per invocation;
+// workgroups that share a key/value head.
 const uint SHARERS = DIM / 8 < WAVE ? DIM / 8 : WAVE, OCTETS = DIM / 8 / SHARERS, PLACES = GROUP / SHARERS;
 const uint SPAN = PLACES * BATCH, FRESH = ((HEADS + 2) * DIM + GROUP - 1) / GROUP;
 const uint MOST_SPLITS = MEMBERS < KV_HEADS ? 1 : MEMBERS / KV_HEADS;
 const uint AT_ONCE = MOST_SPLITS < 8 ? MOST_SPLITS : 8;  // parts of other workgroups
 const float LOWEST = -3.0e38;
 shared vec4 fresh[(HEADS + 2) * DIM / 4];
-// Sums of squares of WAVE elements of the new heads; parts of the subgroups are in q_shared, which is free meanwhile.
+// Sums of squares of WAVE elements of the new heads; parts of the subgroups use q_shared, which is free meanwhile.
 shared float fresh_squares[QKNORM == 0 ? 1 : (HEADS + 2) * DIM / WAVE];
 shared float tops[WAVES * HEADS], totals[WAVES * HEADS], weights[WAVES * HEADS], best[HEADS];
 shared uint last_one;
 
-// Scores, and the sum of values that they weigh, of a share of a key/value head's positions.
+// Scores, and the weighted sum of values, of a share of a key/value head's positions.
 struct Share { uint kv_head, first, end, split, splits; };
 
 Share share_of(uint unit, uint count) {
@@ -50,11 +50,11 @@ void newest_of(uint at, out Octet made[OCTETS]) {
     [[unroll]] for (uint o = 0; o < OCTETS; o++) made[o] = encode(v[o], factor, largest / 127.0);
 }
 
-// Element d of a head of a key/value head (its queries, key and value, in that order), as qkv has it.
+// Returns element d of a head of a key/value head (its queries, key and value, in that order) in qkv.
 uint element(Share s, uint which, uint d) {
     return (which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM + d;
 }
-// The element that d is rotated with.
+// Returns the element that forms a pair with d.
 uint other_of(uint d) { return INTERLEAVED == 1 ? d ^ 1u : d < DIM / 2 ? d + DIM / 2 : d - DIM / 2; }
 
 // Angles for the elements of an invocation at this position, with the gammas of both elements of each pair.
@@ -67,7 +67,7 @@ void turn_of(uint position, out vec2 turn[FRESH], out vec2 gain[FRESH]) {
     }
 }
 
-// Rotated queries, and the newest key and value, of a key/value head.
+// Computes rotated queries, and the newest key and value, of a key/value head.
 void stage(Share s, vec2 turn[FRESH], vec2 gain[FRESH]) {
     vec2 pair[FRESH];
     [[unroll]] for (uint i = 0; i < FRESH; i++) {
@@ -95,7 +95,7 @@ void stage(Share s, vec2 turn[FRESH], vec2 gain[FRESH]) {
     }
 }
 
-// seen_again: whether the slot of the newest position is where the sequence's table finds it.
+// seen_again: whether the sequence's table maps the newest position to its slot.
 void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Octet values[BATCH][OCTETS]) {
     work_barrier();
     uint last = uint(step.y), place = LID / SHARERS, lane = LID % SHARERS;
@@ -169,7 +169,7 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
                     [[unroll]] for (uint i = 0; i < 8; i++) acc[h][o][i] += score[b][h] * v.v[i];
             }
     }
-    // Together over the subgroup, the workgroup, and the workgroups of this key/value head: the last of them does it.
+    // Combine the subgroup, the workgroup, and in the last one the workgroups of this key/value head.
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
         float now = largest[h];
         [[unroll]] for (uint d = SHARERS; d < WAVE; d <<= 1) now = max(now, subgroupShuffleXor(now, d));
@@ -190,7 +190,7 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
         }
     }
     work_barrier();
-    for (uint e = LID; e < WAVES * HEADS; e += GROUP) {  // what counts how much, once for all elements
+    for (uint e = LID; e < WAVES * HEADS; e += GROUP) {  // the weights, once for all elements
         float now = LOWEST;
         [[unroll]] for (uint w = 0; w < WAVES; w++) now = max(now, tops[w * HEADS + e % HEADS]);
         weights[e] = exp(tops[e] - now);

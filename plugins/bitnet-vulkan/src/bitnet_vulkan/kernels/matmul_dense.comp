@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// y[l, y_first + n] = sum_k x[l,k] w[n,k], f32 sums; w has N rows of DTYPE.
-// A workgroup makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes share a row of w.
+// y[l, y_first + n] = sum_k x[l,k] w[n,k], f32 sums; w[N, width] of DTYPE.
+// A workgroup computes TILE_N x TILE_T outputs; GROUP / TILE_N lanes share a row of w.
 layout(std430, binding = 0) readonly buffer X { float x[]; };
 layout(std430, binding = 1) readonly buffer W { uint w[]; };
 layout(std430, binding = 1) readonly buffer W4 { uvec4 w4[]; };
@@ -20,7 +20,7 @@ void main() {
     uint tokens = min(TILE_T, p.rows - first);
     float acc[TILE_T];
     for (uint t = 0; t < TILE_T; t++) acc[t] = 0.0;
-    if (n < p.outs && DTYPE == 1 && p.width % 8 == 0) {  // eight halves at a time
+    if (n < p.outs && DTYPE == 1 && p.width % 8 == 0) {  // eight f16 at a time
         for (uint c = lane; c < p.width / 8; c += SHARE) {
             uvec4 packed = w4[n * (p.width / 8) + c];
             for (uint i = 0; i < 4; i++) {

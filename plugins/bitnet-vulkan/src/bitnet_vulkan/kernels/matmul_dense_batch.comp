@@ -6,18 +6,19 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "prelude.glsl"
 #include "matrix.glsl"
-// matmul_dense for the rows of a batch on matrix units; f16 tables of a multiple of 64 columns. Rows of x are scaled by a power of
-// two, so that the largest value lies in [1, 2), and are the sum of two halves (22 bits), CHUNK columns at a time in shared memory.
-// A subgroup has 16 TILES outputs, whose weights go from memory to the left side of its products: an invocation has columns
-// 8t..8t+7 of each 32, t being its number modulo 4, so the columns of x are in that order too.
+// matmul_dense for the rows of a batch on matrix units; f16 tables with a multiple of 64 columns: y[l, y_first + n] =
+// sum_k x[l,k] w[n,k]. Rows of x are scaled by a power of two so that the largest value lies in [1, 2), and split into
+// two f16 (22 bits), CHUNK columns at a time in shared memory.
+// A subgroup computes 16 TILES outputs and loads their weights from memory directly into the left operand: invocation t
+// modulo 4 has columns 8t .. 8t + 7 of each 32, so the columns of x are in that order too.
 layout(std430, binding = 0) readonly buffer X { vec4 x4[]; };
 layout(std430, binding = 1) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 2) buffer Y { float y[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
 const uint TILES = TILE_N / (16 * (GROUP / WAVE)), FRAGMENTS_T = TILE_T / 16;
-const uint CHUNK = 256, STRIDE = CHUNK / 8 + 1;  // uvec4 of a row, and one to spread rows over banks
-const uint SHARERS = GROUP / TILE_T;  // invocations that look for the largest value of a row
+const uint CHUNK = 256, STRIDE = CHUNK / 8 + 1;  // uvec4 of a row, plus one to spread rows over banks
+const uint SHARERS = GROUP / TILE_T;  // invocations that search the largest value of a row
 const float MOST = 65504.0;
 shared uvec4 high[TILE_T * STRIDE], low[TILE_T * STRIDE];
 shared uint largest[TILE_T];
@@ -26,7 +27,7 @@ shared uint largest[TILE_T];
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-// The power of two that a row is multiplied by, of its largest value's bits; 1 where that is not finite.
+// Returns the power of two that a row is multiplied by, from its largest value's bits; 1 if that is not finite.
 uint factor_of(uint bits) {
     uint exponent = bits >> 23;
     return exponent == 255u ? 127u : 254u - min(max(exponent, 1u), 253u);
@@ -37,7 +38,7 @@ uint factor_of(uint bits) {
     [[unroll]] for (uint r = 0; r < 2 * TILES; r++)                                                              \
         [[unroll]] for (uint h = 0; h < 2; h++)                                                                  \
             next[r][h] = w[min(n0 + 8 * r + lane / 4, p.outs - 1) * (p.width / 8) + (COLUMN_) / 8 + 4 * h + lane % 4];
-// One of the two products of 32 columns: words FIRST and FIRST + 1 of rows A and B, and PLACE in shared memory.
+// One of the two products of 32 columns. FIRST, FIRST + 1: words of rows A and B; PLACE: their place in shared memory.
 #define PRODUCT(A, B, FIRST, PLACE)                                                                              \
     {                                                                                                            \
         LEFT weights;                                                                                            \

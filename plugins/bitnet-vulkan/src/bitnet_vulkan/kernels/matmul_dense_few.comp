@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// matmul_dense for few rows and f16 weights: LANES neighbours share a row of w, BATCH rows at a time, and keep their part
-// of x in registers where there is one row of it.
+// matmul_dense for few rows and f16 weights: y[l, y_first + n] = sum_k x[l,k] w[n,k]. LANES neighbours share a row of
+// w, BATCH rows at a time; if there is one row of x, they keep their part of it in registers.
 layout(std430, binding = 0) readonly buffer X { vec4 x[]; };
 layout(std430, binding = 1) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 2) buffer Y { float y[]; };

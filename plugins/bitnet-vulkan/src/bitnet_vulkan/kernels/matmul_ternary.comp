@@ -6,7 +6,8 @@
 #include "prelude.glsl"
 #include "dot.glsl"
 // y[t, y_first + n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n]; w[N, width/4] in I2_S 128-blocks.
-// A workgroup makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes share a weight row, 64 weights (16 bytes) at a time.
+// A workgroup computes TILE_N x TILE_T outputs; GROUP / TILE_N lanes share a weight row, 64 weights (16 bytes) at a
+// time.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };
@@ -26,7 +27,7 @@ void main() {
     if (n < p.outs) {
         for (uint c = lane; c < chunks; c += SHARE) {
             uvec4 packed = w[n * chunks + c];
-            uint column = (c >> 1) * 8 + (c & 1u);  // in 16-column words: block, then half of a plane
+            uint column = (c >> 1) * 8 + (c & 1u);  // words of 16 columns: block, then half of a plane
             for (uint s = 0; s < 4; s++) {
                 uvec4 codes = (packed >> (6 - 2 * s)) & 0x03030303u;
                 for (uint t = 0; t < TILE_T; t++)

@@ -7,8 +7,8 @@
 #include "prelude.glsl"
 #include "matrix.glsl"
 #include "matrix_batch.glsl"
-// matmul_ternary for the rows of a batch on matrix units, so that a weight is unpacked once for all of them: see
-// matrix_batch.glsl.
+// matmul_ternary for the rows of a batch on matrix units, so that a weight is unpacked once for all of them
+// (matrix_batch.glsl): y[t, y_first + n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n].
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };

@@ -5,9 +5,10 @@
 #endif
 #include "prelude.glsl"
 #include "dot.glsl"
-// y[t, y_first + n] (+)= scale[t] * sum_b wscale[n,b] * (sum over block b of (code - 1) q[t,k]), blocks of BLOCK columns;
-// ABLOCK: scale[t,a] of 32 columns within the sum.
-// A workgroup makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes share a weight row, 64 weights (16 bytes) at a time.
+// y[t, y_first + n] (+)= scale[t] * sum_b wscale[n,b] * (sum over block b of (code[n,k] - 1) q[t,k]), with blocks of
+// BLOCK columns; with ABLOCK, scale[t,a] of each 32 columns within the sum.
+// A workgroup computes TILE_N x TILE_T outputs; GROUP / TILE_N lanes share a weight row, 64 weights (16 bytes) at a
+// time.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };

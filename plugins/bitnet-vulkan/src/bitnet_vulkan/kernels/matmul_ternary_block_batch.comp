@@ -7,7 +7,8 @@
 #include "prelude.glsl"
 #include "matrix.glsl"
 #include "matrix_batch.glsl"
-// matmul_ternary_block for the rows of a batch on matrix units, as matmul_ternary_batch; sums of 32 columns are exact, and scaled.
+// matmul_ternary_block for the rows of a batch on matrix units, as matmul_ternary_batch.comp; sums of 32 columns are
+// exact and then scaled. Formula as in matmul_ternary_block.comp.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };
@@ -17,8 +18,8 @@ layout(std430, binding = 4) readonly buffer Qsum { int qsum[]; };
 layout(std430, binding = 5) buffer Y { float y[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
-const uint HALVES = BLOCK == 64 ? 2 : 1;  // of 128 columns of weights, with scales of their own
-const int LIFT = 0x4b400000;              // of sums of 64 (1 - code) q, as floats: LIFTED plus the sum
+const uint HALVES = BLOCK == 64 ? 2 : 1;  // parts of 128 columns of weights with their own scales
+const int LIFT = 0x4b400000;              // start of sums of 64 (1 - code) q; as a float it is LIFTED plus the sum
 const float LIFTED = 12582912.0, UNIT = -1.0 / 64.0;
 
 void main() {
@@ -43,7 +44,7 @@ void main() {
             [[unroll]] for (uint e = 0; e < 4; e++)
                 [[unroll]] for (uint h = 0; h < HALVES; h++)
                     factors[j][e][h] = wscale[min(n0 + 16 * j + COLUMN(e), p.outs - 1) * scales + (128 * b + 64 * h) / BLOCK];
-        // two bits at the upper end of their byte are 64 (1 - code) once the lower one is turned
+        // inverting the lower of the two upper bits of a byte turns it into 64 (1 - code)
         [[unroll]] for (uint i = 0; i < W_LOADS; i++)
             [[unroll]] for (uint s = 0; s < 4; s++)
                 pool[area + W_PLACE(i) + 2 * s] = ((w_next[i] << (2 * s)) ^ 0x40404040u) & 0xc0c0c0c0u;

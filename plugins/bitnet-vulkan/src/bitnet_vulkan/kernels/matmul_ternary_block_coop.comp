@@ -7,9 +7,9 @@
 #include "prelude.glsl"
 #include "matrix.glsl"
 #include "matrix_tiles.glsl"
-// matmul_ternary_block for many rows on matrix units, tiled as matmul_ternary_coop: each 16 x 16 x 32 product is one block of
-// activations, whose sums are scaled in registers. Sums begin at 1.5 * 2^23 as f32 has it, so that their bits are those of a
-// float: exact, and cheaper than a conversion.
+// matmul_ternary_block for many rows on matrix units, tiled as matmul_ternary_coop.comp: each 16 x 16 x 32 product is
+// one block of activations; its sums are scaled in registers. Sums start at the bits of 1.5 * 2^23, so that their bits
+// are those of a float: exact, and cheaper than a conversion. Formula as in matmul_ternary_block.comp.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };
@@ -20,8 +20,8 @@ layout(std430, binding = 5) buffer Y { float y[]; };
 layout(std430, binding = 5) buffer Y2 { vec2 y2[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
-const uint SCALES = BLOCK == 64 ? 2 : 1, PLANES = 4 / SCALES;  // of 128 columns of weights; that share one
-const int LIFT = 0x4b400000;                                   // of sums of 64 (1 - code) q
+const uint SCALES = BLOCK == 64 ? 2 : 1, PLANES = 4 / SCALES;  // weight scales of 128 columns; planes that share one
+const int LIFT = 0x4b400000;                                   // start of sums of 64 (1 - code) q
 const float LIFTED = 12582912.0, UNIT = -1.0 / 64.0;
 shared uvec4 w_tile[TILE_N * STRIDE], q_tile[TILE_T * STRIDE];
 shared vec4 q_units[TILE_T];
@@ -47,7 +47,7 @@ void main() {
     LOAD(0)
     LOAD_UNITS(0)
     for (uint b = 0; b < blocks; b++) {
-        // two bits at the upper end of their byte are 64 (1 - code) once the lower one is turned
+        // inverting the lower of the two upper bits of a byte turns it into 64 (1 - code)
         [[unroll]] for (uint i = 0; i < W_LOADS; i++) {
             uint to = W_ROW(LID + i * GROUP) * STRIDE + LID % 2;
             if (LID + i * GROUP >= 2 * TILE_N) break;

@@ -6,7 +6,8 @@
 #include "prelude.glsl"
 #include "dot.glsl"
 #include "blocks.glsl"
-// matmul_ternary_block for few rows, as matmul_ternary_few does it, with scales for each chunk of 64 columns.
+// matmul_ternary_block for few rows, as matmul_ternary_few.comp, with scales for each chunk of 64 columns. Formula as
+// in matmul_ternary_block.comp.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };

@@ -7,21 +7,21 @@
 #include "prelude.glsl"
 #include "matrix.glsl"
 #include "matrix_tiles.glsl"
-// matmul_ternary_block_coop for activations with one scale for 128 columns (ABLOCK 128): products of as many columns as share
-// both scales are added up as integers, and scaled once.
+// matmul_ternary_block_coop for activations with one scale per 128 columns (ABLOCK 128): products over columns that
+// share both scales are added as integers and scaled once. Formula as in matmul_ternary_block.comp.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };
-layout(std430, binding = 3) readonly buffer Scale { float scale[]; };  // four equal ones for 128 columns
+layout(std430, binding = 3) readonly buffer Scale { float scale[]; };  // four equal ones per 128 columns
 layout(std430, binding = 4) readonly buffer Qsum { int qsum[]; };
 layout(std430, binding = 5) buffer Y { float y[]; };
 layout(std430, binding = 5) buffer Y2 { vec2 y2[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
-const uint SCALES = BLOCK == 64 ? 2 : 1, PLANES = 4 / SCALES;  // of 128 columns of weights; that share one
-// Outputs of a large part are made one half after the other, as registers have no room for all sums beside the totals.
+const uint SCALES = BLOCK == 64 ? 2 : 1, PLANES = 4 / SCALES;  // weight scales of 128 columns; planes that share one
+// Outputs of a large part are computed in two halves, since registers cannot hold all sums and totals.
 const uint PARTS = FRAGMENTS_T * FRAGMENTS_N > 8 ? 2 : 1, PART = FRAGMENTS_N / PARTS;
-const int LIFT = 0x4b400000;  // of sums of 64 (1 - code) q
+const int LIFT = 0x4b400000;  // start of sums of 64 (1 - code) q
 const float LIFTED = 12582912.0, UNIT = -1.0 / 64.0;
 shared uvec4 w_tile[TILE_N * STRIDE], q_tile[TILE_T * STRIDE];
 shared vec2 q_units[TILE_T];
@@ -31,7 +31,8 @@ shared float w_units[SCALES * TILE_N];
     q_unit = scale[(min(t0 + LID % TILE_T, p.rows - 1) * blocks + (B)) * 4];                                     \
     [[unroll]] for (uint h = 0; h < SCALES; h++) w_unit[h] = wscale[w_scales + (128 * (B) + 64 * h) / BLOCK];
 
-// A scale of 22 bits, of which LIFTED times it is a float too: (LIFTED + sum) * x + y is sum times the scale, rounded once.
+// A scale rounded to 22 bits, so that LIFTED times it is exact: (LIFTED + sum) * x + y is sum times the scale, rounded
+// once.
 vec2 lifted(float unit) {
     unit = uintBitsToFloat((floatBitsToUint(unit) + 2u) & ~3u);
     return vec2(unit, -LIFTED * unit);
@@ -52,7 +53,7 @@ void main() {
     LOAD(0)
     LOAD_UNITS(0)
     for (uint b = 0; b < blocks; b++) {
-        // two bits at the upper end of their byte are 64 (1 - code) once the lower one is turned
+        // inverting the lower of the two upper bits of a byte turns it into 64 (1 - code)
         [[unroll]] for (uint i = 0; i < W_LOADS; i++) {
             uint to = W_ROW(LID + i * GROUP) * STRIDE + LID % 2;
             if (W_LOADS * GROUP != 2 * TILE_N && LID + i * GROUP >= 2 * TILE_N) break;
@@ -96,7 +97,7 @@ void main() {
                             totals[i][first + j][e] += part * factor[e % 4];
                         }
                 }
-                if (PARTS > 1) subgroupBarrier();  // or NVIDIA's compiler makes both at once
+                if (PARTS > 1) subgroupBarrier();  // otherwise NVIDIA's compiler computes both at once
             }
         barrier();
     }

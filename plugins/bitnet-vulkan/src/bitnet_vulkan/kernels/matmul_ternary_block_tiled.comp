@@ -5,9 +5,9 @@
 #endif
 #include "prelude.glsl"
 #include "dot.glsl"
-// matmul_ternary_block for many rows: a workgroup of 256 makes 64 x 64 outputs, each invocation 4 x 4. Per step of 128
-// columns the tile of weights (2 KiB), of activations (8 KiB) and their scales go through shared memory, so each is read
-// once per tile; each 32 columns have a sum of their own.
+// matmul_ternary_block for many rows: a workgroup of 256 computes 64 x 64 outputs, each invocation 4 x 4. Per step of
+// 128 columns the tiles of weights (2 KiB) and activations (8 KiB) and their scales pass through shared memory, so each
+// is read once per tile; each 32 columns have their own sum. Formula as in matmul_ternary_block.comp.
 layout(std430, binding = 0) readonly buffer W { uint w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uint q[]; };

@@ -7,9 +7,11 @@
 #include "prelude.glsl"
 #include "matrix.glsl"
 #include "matrix_tiles.glsl"
-// matmul_ternary for many rows on matrix units: a workgroup makes TILE_T tokens x TILE_N outputs out of
-// 16 x 16 x 32 products of signed bytes with 32-bit sums. Per step of 128 columns the codes (unpacked to bytes) and the
-// activations go through shared memory, while the next ones are loaded into registers.
+// matmul_ternary for many rows on matrix units: y[t, y_first + n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] *
+// wscale[n].
+// A workgroup computes TILE_T tokens x TILE_N outputs from 16 x 16 x 32 products of signed bytes with 32-bit sums. Per
+// step of 128 columns the codes (unpacked to bytes) and the activations pass through shared memory while the next ones
+// are loaded into registers.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };

@@ -5,8 +5,9 @@
 #endif
 #include "prelude.glsl"
 #include "dot.glsl"
-// matmul_ternary for few rows: LANES neighbours share ROWS_PER rows of w, and issue all loads of weights before they
-// use the first. The codes are masked, not shifted: each plane has its own sum, a multiple of 64, 16, 4 or 1.
+// matmul_ternary for few rows: y[t, y_first + n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n]. LANES
+// neighbours share ROWS_PER rows of w, and issue all loads of weights before they use the first. Codes are masked, not
+// shifted: each plane has its own sum, a multiple of 64, 16, 4 or 1.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };
@@ -27,7 +28,7 @@ void main() {
             uint c = lane + i * LANES;
             packed[r][i] = c < CHUNKS && n0 + r < p.outs ? w[(n0 + r) * CHUNKS + c] : uvec4(0);
         }
-    // Prefetched for the end: `r * TILE_T + t` is done by lane `(r * TILE_T + t) % LANES`.
+    // Loaded early for the end; lane `(r * TILE_T + t) % LANES` stores output `r * TILE_T + t`.
     const uint MINE = (ROWS_PER * TILE_T + LANES - 1) / LANES;
     float factor[MINE], old[MINE];
     [[unroll]] for (uint i = 0; i < MINE; i++) {

@@ -5,8 +5,9 @@
 #endif
 #include "prelude.glsl"
 #include "dot.glsl"
-// matmul_ternary for many rows: a workgroup of 256 makes 64 x 64 outputs, each invocation 4 x 4. Per step of 128 columns
-// the tile of weights (2 KiB) and of activations (8 KiB) goes through shared memory, so each is read once per tile.
+// matmul_ternary for many rows: y[t, y_first + n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n]. A
+// workgroup of 256 computes 64 x 64 outputs, each invocation 4 x 4. Per step of 128 columns the tiles of weights (2
+// KiB) and activations (8 KiB) pass through shared memory, so each is read once per tile.
 layout(std430, binding = 0) readonly buffer W { uint w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uint q[]; };

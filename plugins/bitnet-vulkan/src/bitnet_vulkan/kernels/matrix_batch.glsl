@@ -1,23 +1,24 @@
-// Common parts of the ternary products of a batch's rows on matrix units. A workgroup makes TILE_T tokens x TILE_N outputs. Its
-// subgroups share the columns: each has every WAVES_K-th block of 128, unpacks it into an area of shared memory of its own, while the
-// next one is loaded into registers, and in the end puts its sums there, which are added up in the order of subgroups.
+// Common parts of the ternary products of a batch's rows on matrix units. A workgroup computes TILE_T tokens x TILE_N
+// outputs. Its subgroups share the columns: each takes every WAVES_K-th block of 128 and unpacks it into its own area
+// of shared memory while the next one is loaded into registers. At the end it stores its sums there, which are added in
+// the order of subgroups.
 const uint WAVES_K = GROUP / WAVE, FRAGMENTS_T = TILE_T / 16, FRAGMENTS_N = TILE_N / 16;
-const uint STRIDE = 9;  // uvec4 of a row of 128 bytes, and one to spread rows over banks
+const uint STRIDE = 9;  // uvec4 of a row of 128 bytes, plus one to spread rows over banks
 const uint Q_AREA = TILE_N * STRIDE, AREA = Q_AREA + TILE_T * STRIDE;
 const uint W_LOADS = TILE_N * 2 / WAVE, Q_LOADS = TILE_T * 8 / WAVE;
-shared uvec4 pool[WAVES_K * AREA];  // of each subgroup: weights, then activations; in the end its sums
+shared uvec4 pool[WAVES_K * AREA];  // of each subgroup: weights, then activations; at the end its sums
 
 #define LEFT coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA>
 #define RIGHT coopmat<int8_t, gl_ScopeSubgroup, 32, 16, gl_MatrixUseB>
 #define SUM coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-// Where load I of an invocation goes: half a block of row W_ROW(I), a part of row Q_ROW(I).
+// The places of load I of an invocation: half a block of row W_ROW(I), a part of row Q_ROW(I).
 #define W_ROW(I) ((lane + (I) * WAVE) / 2)
 #define W_PLACE(I) (W_ROW(I) * STRIDE + lane % 2)
 #define Q_ROW(I) ((lane + (I) * WAVE) / 8)
 #define PART(I, J, E) ((16 * (I) + ROW(E)) * TILE_N + 16 * (J) + COLUMN(E))
 
-// Block B of both operands; past the end that of the last row, whose results are discarded.
+// Loads block B of both operands; past the end that of the last row, whose results are discarded.
 #define LOAD(B)                                                                                                  \
     {                                                                                                            \
         uint from = B;                                                                                           \

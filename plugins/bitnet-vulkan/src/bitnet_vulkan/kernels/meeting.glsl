@@ -1,6 +1,6 @@
-// A barrier among all MEMBERS workgroups of a dispatch: writes to coherent buffers before it are visible to all after it.
-// They must run at the same time, which Vulkan does not guarantee: if a wait takes too long, or an
-// earlier dispatch had to give up, `lost` makes every result NaN. meetings[] is zero before the first dispatch.
+// A barrier among all MEMBERS workgroups of a dispatch: writes to coherent buffers before it are visible to all after
+// it. The workgroups must run at the same time, which Vulkan does not guarantee: if a wait takes too long, or an
+// earlier dispatch gave up, `lost` turns every result into NaN. meetings[] is zero before the first dispatch.
 const uint MEETINGS = 4, LINE = 32, LOST = 8 * LINE, TRIES = 1 << 21;
 shared bool lost;
 
@@ -16,7 +16,8 @@ void arrive(uint meeting) {
     atomicAdd(meetings[meeting * LINE], 1);
 }
 
-// All have left the previous meeting (the last one before the first: in an earlier dispatch), whose count becomes 0.
+// All have left the previous barrier (before the first one: the last of the dispatch before), so its count is reset to
+// 0.
 void await(uint meeting) {
     if (LID == 0) {
         uint tries = 0;

@@ -3,5 +3,5 @@
 #ifdef DOT
 #extension GL_EXT_spirv_intrinsics : require
 #endif
-// y (+)= the product of a row, normed and quantized, with w.
+// y (+)= W q, with q a row of x, normed and quantized (norm_matmul.glsl).
 #include "norm_matmul.glsl"

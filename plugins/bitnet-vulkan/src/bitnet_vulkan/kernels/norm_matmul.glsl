@@ -1,9 +1,9 @@
 #include "prelude.glsl"
 #include "dot.glsl"
 // rms_norm_quantize of x, repeated by every workgroup, then matmul_ternary_few of its codes: y[t, y_first + n] (+)=
-// (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n], or with scales of blocks (BLOCK, ABLOCK). The weights are
-// prefetched while the row is normalized.
-// GLU: norm_matmul_glu, m[t,n] = act(gate) * up, of rows n and outs + n of w.
+// (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n], or with block scales (BLOCK, ABLOCK). The weights are
+// prefetched while the row is normed.
+// GLU: norm_matmul_glu, m[t,n] = act(gate) * up, with gate and up from rows n and outs + n of w.
 layout(std430, binding = 0) readonly buffer X { float x[]; };
 layout(std430, binding = 0) readonly buffer X4 { vec4 x4[]; };
 layout(std430, binding = 1) readonly buffer Gamma { float gamma[]; };
@@ -22,7 +22,7 @@ const uint MATRICES = 1;
 
 const uint CHUNKS = WIDTH / 64;  // 16 bytes of a weight row each
 const uint PER = (CHUNKS + LANES - 1) / LANES, ROWS_PER = TILE_N * LANES / GROUP, MINE = (ROWS_PER + LANES - 1) / LANES;
-const uint SCALED = BLOCK == 0 ? 1 : PER;  // pieces with scales of their own
+const uint SCALED = BLOCK == 0 ? 1 : PER;  // pieces with their own scales
 
 float raw(uint row, uint column) { return x[row * p.columns + column]; }
 vec4 raw4(uint row, uint word) { return x4[row * (p.columns / 4) + word]; }
@@ -37,7 +37,7 @@ void main() {
     load_row(row, p.columns, values, gain);
     uvec4 packed[MATRICES][ROWS_PER][PER];
     vec2 units[MATRICES][ROWS_PER][SCALED];
-    float factor[MATRICES][MINE], old[MINE];  // what the end needs, asked for now: lane r % LANES does row r
+    float factor[MATRICES][MINE], old[MINE];  // loaded early for the end: lane r % LANES stores row r
     [[unroll]] for (uint m = 0; m < MATRICES; m++) {
         [[unroll]] for (uint r = 0; r < ROWS_PER; r++)
             [[unroll]] for (uint i = 0; i < PER; i++) {

@@ -3,6 +3,6 @@
 #ifdef DOT
 #extension GL_EXT_spirv_intrinsics : require
 #endif
-// m = act(gate) * up, of the product of a row, normed and quantized, with w = [gate | up].
+// m = act(gate) * up, with [gate | up] = W q and q a row of x, normed and quantized (norm_matmul.glsl).
 #define GLU
 #include "norm_matmul.glsl"

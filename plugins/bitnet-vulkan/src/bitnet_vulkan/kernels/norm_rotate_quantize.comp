@@ -1,9 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma (NORM 1) or x[t] (NORM 0), written where KEEP is 1; then H(signs * y) for each
-// WIDTH columns, quantized (rotate_quantize.glsl). x, y f32[rows, width]; gamma, signs f32[width]; q i8[rows, width];
-// scale f32, qsum i32 [rows, width / 32]. One workgroup for TILE_N times these columns of a row, whose squares all of them sum.
+// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma (NORM 1) or x[t] (NORM 0), stored if KEEP is 1; then H(signs * y) for
+// each WIDTH columns, quantized (rotate_quantize.glsl). x, y f32[rows, width]; gamma, signs f32[width]; q i8[rows,
+// width]; scale f32, qsum i32 [rows, width / 32]. One workgroup per TILE_N * WIDTH columns of a row; each sums the
+// squares of the whole row.
 layout(std430, binding = 0) readonly buffer X { vec4 x4[]; };
 layout(std430, binding = 1) readonly buffer Gamma { vec4 gamma4[]; };
 layout(std430, binding = 2) readonly buffer Signs { vec4 signs4[]; };

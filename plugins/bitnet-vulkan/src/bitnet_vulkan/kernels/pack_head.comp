@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// The int8 copy of w f16[N, K], K a multiple of 4: scale[n] = max|w[n]| / 127, codes[n,k] = round(w / scale), error[n] =
-// 1.002 (|w[n] - scale codes| + r |w[n]|), r = 3 (K + 64) 2^-24. A row with a NaN or Inf: scale NaN, codes and error 0.
-// A subgroup does one row after the other of its TILE_N / WAVES.
+// Int8 copy of w f16[N, K], K a multiple of 4: scale[n] = max|w[n]| / 127, codes[n,k] = round(w[n,k] / scale[n]),
+// error[n] = 1.002 (|w[n] - scale[n] codes[n]| + r |w[n]|), r = 3 (K + 64) 2^-24. A row with a NaN or Inf gets scale
+// NaN, codes and error 0. A subgroup processes TILE_N / WAVES rows in sequence.
 layout(std430, binding = 0) readonly buffer W { uvec2 w[]; };
 layout(std430, binding = 1) writeonly buffer Codes { uint codes[]; };
 layout(std430, binding = 2) writeonly buffer Scale { float scale[]; };

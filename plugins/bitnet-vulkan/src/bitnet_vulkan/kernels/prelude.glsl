@@ -1,6 +1,6 @@
-// Shared by every kernel: specialization constants (ids as in compile.py), group reductions, bit-level number formats.
-// Buffers are arrays of 32-bit words. SUBGROUP: subgroups are full, of a size that the pipeline asked for, and have
-// arithmetic and shuffles; without it nothing here needs an optional device feature.
+// Shared by every kernel: specialization constants (compile.py reads their ids here), group reductions, number formats
+// by bits. Buffers are arrays of 32-bit words. SUBGROUP: subgroups are full, have the size that the pipeline requires,
+// and support arithmetic and shuffles; without it nothing here needs an optional device feature.
 #extension GL_EXT_control_flow_attributes : require
 #ifdef SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require
@@ -17,26 +17,26 @@ layout(constant_id = 5) const uint NORM = 0;
 layout(constant_id = 6) const uint ACT = 0;
 layout(constant_id = 7) const uint KV = 0;
 layout(constant_id = 8) const uint INTERLEAVED = 0;
-layout(constant_id = 9) const uint BLOCK = 0;     // columns that share a scale of weights; 0: a row
-layout(constant_id = 10) const uint WIDTH = 128;  // padded columns of a matrix or row, where a kernel unrolls over them
-layout(constant_id = 11) const uint LANES = 8;    // invocations that share a row of weights, or a position of the cache
+layout(constant_id = 9) const uint BLOCK = 0;     // columns that share a weight scale; 0: a row
+layout(constant_id = 10) const uint WIDTH = 128;  // padded columns of a matrix or row, if a kernel unrolls over them
+layout(constant_id = 11) const uint LANES = 8;    // invocations that share a weight row, or a position of the cache
 layout(constant_id = 12) const uint HEADS = 1;    // query heads of a key/value head
 layout(constant_id = 13) const uint DIM = 128;    // elements of a head
 layout(constant_id = 14) const uint SPLITS = 1;   // workgroups that share the positions of a sequence
 layout(constant_id = 15) const uint BATCH = 1;    // loads that a lane has in flight
-layout(constant_id = 16) const uint WAVE = 8;     // invocations of a subgroup, where the pipeline asked for it
+layout(constant_id = 16) const uint WAVE = 8;     // invocations of a subgroup, if the pipeline requires a size
 layout(constant_id = 17) const uint WAVE_T = 32;  // tokens of a subgroup's part of a tile
 
-layout(constant_id = 18) const uint MEMBERS = 1;  // workgroups that meet
+layout(constant_id = 18) const uint MEMBERS = 1;  // workgroups that share barriers
 layout(constant_id = 19) const uint KV_HEADS = 1;
 layout(constant_id = 20) const uint FFN = 128;  // columns of the gate
-layout(constant_id = 21) const uint ABLOCK = 0;  // columns that share a scale of activations; 0: a row
+layout(constant_id = 21) const uint ABLOCK = 0;  // columns that share an activation scale; 0: a row
 layout(constant_id = 22) const uint QKNORM = 0;
 layout(constant_id = 23) const uint MASK = 0;
-layout(constant_id = 24) const uint ROOM = 8;   // rows that the workspace has room for
-layout(constant_id = 25) const uint ROWS = 1;   // rows of the gate's matrix that a lane has at once
+layout(constant_id = 24) const uint ROOM = 8;   // maximum number of rows of the workspace
+layout(constant_id = 25) const uint ROWS = 1;   // rows of the gate's matrix per lane
 layout(constant_id = 26) const uint INVERSE = 0;
-layout(constant_id = 27) const uint EACH = 1;   // keys of a head's state that an invocation has
+layout(constant_id = 27) const uint EACH = 1;   // keys of a head's state per invocation
 layout(constant_id = 28) const uint KEEP = 0;
 
 const uint KV_BLOCK = 64;
@@ -58,7 +58,7 @@ shared float group_scratch[WAVES];
 shared uvec2 group_found[WAVES];
 shared int group_totals[WAVES];
 
-// Over the subgroup, all of whose invocations are there. By shuffles: NVIDIA's driver compiles subgroupAdd to many more instructions.
+// Over the full subgroup. By shuffles: NVIDIA's driver compiles subgroupAdd to many more instructions.
 #define OVER_WAVE(v, JOINED) [[unroll]] for (uint d = WAVE / 2; d > 0; d >>= 1) v = JOINED;
 float sum_of_wave(float v) {
     OVER_WAVE(v, v + subgroupShuffleXor(v, d))
@@ -83,9 +83,9 @@ float group_sum(float v) {
     return v;
 }
 
-// The next two need a barrier between two uses, which other reductions have.
+// The next two need a barrier between two uses, which other reductions include.
 
-// The sum of the first, and the largest of the second.
+// Returns the sum of the first and the maximum of the second.
 void group_sum_max(inout float sum, inout uint largest) {
     sum = sum_of_wave(sum);
     largest = max_of_wave(largest);
@@ -108,7 +108,7 @@ int group_sum(int v) {
     return v;
 }
 
-// The largest of COUNT neighbours' bits of numbers; those of several subgroups, where these are smaller, have a barrier.
+// Returns the maximum of COUNT neighbours' bits of numbers; with a barrier if subgroups are smaller.
 uint max_of_near(uint v, uint count) {
     [[unroll]] for (uint d = min(count, WAVE) / 2; d > 0; d >>= 1) v = max(v, subgroupShuffleXor(v, d));
     if (count <= WAVE) return v;
@@ -127,7 +127,7 @@ int sum_of_8(int v) {
 #else
 shared float group_scratch[GROUP];
 
-// The largest of COUNT neighbours' bits of numbers; those of NaN count as infinity.
+// Returns the maximum of COUNT neighbours' bits of numbers; NaN counts as infinity.
 uint max_of_near(uint v, uint count) {
     float largest = uintBitsToFloat(min(v, 0x7f800000u));
     barrier();
@@ -168,13 +168,13 @@ float group_max(float v) {
     return group_scratch[0];
 }
 
-// The sum of the first, and the largest of the second, which are the bits of numbers; those of NaN count as infinity.
+// Returns the sum of the first and the maximum of the second, which are bits of numbers; NaN counts as infinity.
 void group_sum_max(inout float sum, inout uint largest) {
     sum = group_sum(sum);
     largest = floatBitsToUint(group_max(uintBitsToFloat(min(largest, 0x7f800000u))));
 }
 
-int group_sum(int v) { return int(group_sum(float(v))); }  // below 2^24
+int group_sum(int v) { return int(group_sum(float(v))); }  // exact, below 2^24
 #endif
 
 int signed_byte(uint word, uint i) { return bitfieldExtract(int(word), int(8 * i), 8); }

@@ -1,6 +1,7 @@
-// codes.glsl of rows in memory, WIDTH padded columns long: the including kernel also has the bindings gamma and gamma4, and
+// codes.glsl for rows in memory with WIDTH padded columns. The including kernel also has the bindings gamma and gamma4,
+// and
 //     float raw(uint row, uint column)
-//     vec4 raw4(uint row, uint word)            where rows are a multiple of 4 long
+//     vec4 raw4(uint row, uint word)            for rows that are a multiple of 4 long
 #include "codes.glsl"
 
 void load_row(uint row, uint columns, out vec4 x[ROW_WORDS], out vec4 g[ROW_WORDS]) {
@@ -14,7 +15,7 @@ void load_row(uint row, uint columns, out vec4 x[ROW_WORDS], out vec4 g[ROW_WORD
             }
         } else if (4 * word < columns) {
             x[i] = raw4(row, word);
-            if (NORM == 1) g[i] = gamma4[word];  // now, so that it is there when it is needed
+            if (NORM == 1) g[i] = gamma4[word];  // loaded early
         }
     }
 }

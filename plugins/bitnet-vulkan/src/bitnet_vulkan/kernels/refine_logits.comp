@@ -1,9 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// logits[l,n] = sum_k x[l,k] w[n,k], w f16[N, K], f32 sums, for every n whose approx + error[n] |x[l]| is not below the k-th
-// largest of bound[l]; for all n where that is NaN, or there are fewer than k bounds. Other approximate logits stay. A workgroup looks at
-// TILE_N rows of w, lists those that are open, and its subgroups take one after the other.
+// logits[l,n] = sum_k x[l,k] w[n,k], w f16[N, K], f32 sums, for every n with approx + error[n] |x[l]| not below the
+// k-th largest of bound[l]; for all n if that is NaN or if there are fewer than k bounds. Other approximate logits are
+// unchanged.
+// A workgroup checks TILE_N rows of w and lists those that qualify; its subgroups compute one after the other.
 layout(std430, binding = 0) readonly buffer X { vec4 x[]; };
 layout(std430, binding = 1) readonly buffer W { uvec2 w[]; };
 layout(std430, binding = 2) readonly buffer Error { float error[]; };
@@ -12,10 +13,10 @@ layout(std430, binding = 4) buffer Logits { float logits[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, stride, k; } p;
 
 const uint SIDE = 64;           // rows of a bound
-const float SLACK = 1.000003;  // of a sum of squares in f32
+const float SLACK = 1.000003;  // exceeds the error of a sum of squares in f32
 shared uint open_rows[TILE_N], opened, spoiled, counts[256], chosen, left;
 
-// An integer in the order of the floats.
+// Returns an integer with the order of the floats.
 uint order_of(float v) {
     uint bits = floatBitsToUint(v);
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
@@ -23,7 +24,7 @@ uint order_of(float v) {
 
 float value_of(uint order) { return uintBitsToFloat((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order); }
 
-// The k-th largest bound of a row, found 8 bits at a time by counting (k = 1: at once).
+// Returns the k-th largest bound of a row, found 8 bits at a time by counting (k = 1: at once).
 float threshold_of(uint l, uint groups) {
     uint base = l * groups, prefix = 0, wanted = p.k, largest = 0, bad = 0;
     for (uint i = LID; i < groups; i += GROUP) {

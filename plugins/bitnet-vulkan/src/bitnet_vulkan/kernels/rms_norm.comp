@@ -1,7 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// y[l] = x[index[l]] / sqrt(mean(x^2) + eps) * gamma; one workgroup per row of width columns, kept in registers.
+// y[l] = x[index[l]] / sqrt(mean(x[index[l]]^2) + eps) * gamma; one workgroup per row of width columns, kept in
+// registers.
 layout(std430, binding = 0) readonly buffer X { float x[]; };
 layout(std430, binding = 0) readonly buffer X4 { vec4 x4[]; };
 layout(std430, binding = 1) readonly buffer Index { int row_index[]; };

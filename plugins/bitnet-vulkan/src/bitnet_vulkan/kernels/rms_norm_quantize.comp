@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// y[T,K] = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 per row, or per
-// ABLOCK columns: q[T,stride], scale[T] or [T,stride/32], qsum likewise.
+// y[T,K] = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 codes per row, or per ABLOCK columns:
+// q[T,stride], scale and qsum [T] or [T,stride/32].
 layout(std430, binding = 0) readonly buffer X { float x[]; };
 layout(std430, binding = 0) readonly buffer X4 { vec4 x4[]; };
 layout(std430, binding = 1) readonly buffer Gamma { float gamma[]; };

@@ -1,8 +1,8 @@
-// Elements of a head at qkv[base], normed (QKNORM) and rotated. The including kernel has qkv, rope, q_gamma, k_gamma and
-// p.head_dim, p.eps.
+// Elements of a head at qkv[base], normed (QKNORM) and rotated. The including kernel has qkv, rope, q_gamma, k_gamma
+// and p.head_dim, p.eps.
 const uint QUERY = 0, KEY = 1, VALUE = 2;
 
-// 1 / sqrt(mean + eps), from the sum of squares of a head.
+// Returns 1 / sqrt(mean + eps) from the sum of squares of a head.
 float inverse_of(float squares) {
     return not_finite(squares) ? uintBitsToFloat(NAN_BITS) : 1.0 / sqrt(squares / float(p.head_dim) + p.eps);
 }

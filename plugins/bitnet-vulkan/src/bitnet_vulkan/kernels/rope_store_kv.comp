@@ -1,9 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// Rotates the q and k heads of qkv[T, n_heads + 2 n_kv_heads, D] by rope[position, D/2, (cos, sin)]; writes q[T, n_heads, D]
-// and k, v into the caches: row of (slot, head) at ((slot / 64 * n_kv_heads + head) * 64 + slot % 64) * row_bytes.
-// QKNORM: the q and k heads are normed before: h / sqrt(mean(h^2) + eps) * gamma. One workgroup per head and row.
+// Rotates the q and k heads of qkv[T, n_heads + 2 n_kv_heads, D] by rope[position, D/2, (cos, sin)]. Writes q[T,
+// n_heads, D], and k and v to the caches: the row of (slot, head) is at byte ((slot / 64 * n_kv_heads + head) * 64 +
+// slot % 64) * row_bytes.
+// QKNORM: q and k heads are first normed: h / sqrt(mean(h^2) + eps) * gamma. One workgroup per head and row.
 layout(std430, binding = 0) readonly buffer Qkv { float qkv[]; };
 layout(std430, binding = 1) readonly buffer Step { ivec4 step_[]; };
 layout(std430, binding = 2) readonly buffer Rope { vec2 rope[]; };

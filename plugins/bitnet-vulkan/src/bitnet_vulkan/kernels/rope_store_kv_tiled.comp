@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// rope_store_kv of f32 and f16 caches for many rows: TILE_N heads of a row to a workgroup, two neighbouring elements to an
-// invocation, and all of its loads are in flight together.
+// rope_store_kv of f32 and f16 caches for many rows: TILE_N heads of a row per workgroup, two neighbouring elements per
+// invocation, with all of its loads in flight together.
 layout(std430, binding = 0) readonly buffer Qkv { vec2 qkv[]; };
 layout(std430, binding = 1) readonly buffer Step { ivec4 step_[]; };
 layout(std430, binding = 2) readonly buffer Rope { vec2 rope[]; };
@@ -14,7 +14,7 @@ layout(std430, binding = 7) buffer V { uint v_cache[]; };
 layout(push_constant) uniform Params { uint rows, n_heads, n_kv_heads, head_dim, row_bytes; float eps; } p;
 
 const uint PAIRS = DIM / 2, UNITS = (TILE_N * PAIRS + GROUP - 1) / GROUP, PARTS = 8;
-// Of each head: squares of its pairs, sums of PARTS parts of them, and the factor of its norm.
+// Per head: squares of its pairs, sums of PARTS parts of them, and the factor of its norm.
 shared float squares[TILE_N * PAIRS], parts[TILE_N * PARTS], inverses[TILE_N];
 
 vec2 rotated(vec2 own, vec2 other, bool first, vec2 turn_a, vec2 turn_b) {

@@ -1,6 +1,6 @@
-// H(signs * z) of WIDTH columns (hadamard.glsl), of which each of WIDTH / 4 invocations has four neighbouring ones; then int8 codes:
-// a = max(max|y|, 1e-20) of ABLOCK columns, q = round_half_even(y * (127 / a)), and for each 32 columns scale = a / 127 and
-// qsum = sum q; ABLOCK columns with a value that is not finite have scale NaN and zeros.
+// H(signs * z) of WIDTH columns (hadamard.glsl), four neighbouring ones for each of WIDTH / 4 invocations; then int8
+// codes: a = max(max|y|, 1e-20) over ABLOCK columns, q = round_half_even(y * (127 / a)), and for each 32 columns scale
+// = a / 127 and qsum = sum q. ABLOCK columns with a value that is not finite get scale NaN and codes 0.
 // The including kernel has the bindings signs4, q, scale and qsum.
 #include "hadamard.glsl"
 
@@ -13,7 +13,7 @@ void rotate_quantize(uint row, uint word, vec4 z) {
     v[4 * LID + 3] = z.w;
     hadamard();
     z = vec4(v[4 * LID], v[4 * LID + 1], v[4 * LID + 2], v[4 * LID + 3]) * hadamard_factor();
-    uvec4 bits = floatBitsToUint(z) & 0x7fffffffu;  // in the numbers' order, with NaN above all
+    uvec4 bits = floatBitsToUint(z) & 0x7fffffffu;  // bits have the order of numbers, with NaN above all
     float most = uintBitsToFloat(max_of_near(max(max(bits.x, bits.y), max(bits.z, bits.w)), ABLOCK / 4));
     bool bad = not_finite(most);
     float a = max(most, 1e-20);

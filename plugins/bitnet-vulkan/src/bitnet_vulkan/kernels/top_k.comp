@@ -1,11 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// ids[l, i], values[l, i] = the k largest logits of row l, among the allowed ones where MASK is 1, in descending order, equal
-// ones by ascending index; NaN counts as the largest; -1 and -Inf fill the rest. total[l] = (m, log(sum exp(logit - m))) over
-// the allowed ones, m their largest. One workgroup per row. The key of a logit is its order among floats and then its index
-// from the end; the smallest key among the k largest is found 8 bits at a time by counting, then the keys from there on are
-// taken and sorted by their ranks.
+// ids[l, i], values[l, i] = the k largest logits of row l, among the allowed ones if MASK is 1, in descending order,
+// equal ones by ascending index; NaN counts as the largest; padded with -1 and -Inf. total[l] = (m, log(sum exp(logit -
+// m))) over the allowed ones, m their largest.
+// One workgroup per row. The key of a logit is its order among floats, then its complemented index. The smallest of the
+// k largest keys is found 8 bits at a time by counting; then the keys from there on are gathered and sorted by their
+// ranks.
 layout(std430, binding = 0) readonly buffer Logits { float logits[]; };
 layout(std430, binding = 1) readonly buffer Mask { uint mask[]; };
 layout(std430, binding = 2) writeonly buffer Ids { int ids[]; };
@@ -27,7 +28,7 @@ uvec2 key_of(uint base, uint i) {
     return uvec2(order, 0xffffffffu - i);
 }
 
-// The bits of a key above `shift` (8..56 by 8; 64: none of them) as a pair.
+// The bits of a key above `shift` (8..56 by 8; 64: none) as a pair.
 uvec2 above(uvec2 key, uint shift) {
     if (shift >= 64) return uvec2(0);
     if (shift >= 32) return uvec2(key.x >> (shift - 32), 0);
@@ -36,7 +37,7 @@ uvec2 above(uvec2 key, uint shift) {
 
 bool at_least(uvec2 a, uvec2 b) { return a.x > b.x || (a.x == b.x && a.y >= b.y); }
 
-// The total of a row; how many of its logits are allowed.
+// The total of a row, and the number of its allowed logits.
 uint sum_up(uint l, uint base) {
     float most = uintBitsToFloat(LOWEST_BITS), sum = 0.0, here = 0.0, bad = 0.0;
     for (uint i = LID; i < p.vocab; i += GROUP) {
@@ -51,8 +52,8 @@ uint sum_up(uint l, uint base) {
         if (allowed(l, i)) sum += exp(logits[base + i] - most);
     sum = group_sum(sum);
     bad = group_max(bad);
-    here = group_sum(here);  // below 2^24
-    bool lone = not_finite(most) && here > 0.0;  // infinity less infinity
+    here = group_sum(here);  // exact, below 2^24
+    bool lone = not_finite(most) && here > 0.0;  // avoids infinity minus infinity
     if (LID == 0)
         total[l] = vec2(bad > 0.0 ? uintBitsToFloat(NAN_BITS) : most, bad > 0.0 || lone ? uintBitsToFloat(NAN_BITS) : log(sum));
     return uint(here);

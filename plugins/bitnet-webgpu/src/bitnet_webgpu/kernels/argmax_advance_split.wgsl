@@ -1,5 +1,5 @@
-// argmax_advance by SPLITS workgroups a row, each over a part of the logits, and one more that merges their results.
-// workspace u32[rows, SPLITS, 2]: key and token.
+// argmax_advance with SPLITS workgroups per row, each over a part of the logits, and one more that merges their
+// results. workspace u32[rows, SPLITS, 2]: key and token; other shapes as in argmax_advance.wgsl.
 #include "numbers.wgsl"
 #include "logits.wgsl"
 #include "greedy.wgsl"

@@ -1,15 +1,15 @@
-// Attention of TILE_N query heads, in `queries`, that share a key/value head, over positions begin..end - 1 of a sequence,
-// CHUNK at a time: eight threads take a position's scores, CHUNK threads the weights of a head, then PAIRS threads (several
-// times, if there are more) the values.
-// key_word(row, i, p) and value_word(row, i, p) give words of the cache row that starts at `row`, of position p.
+// Attention of TILE_N query heads, in `queries`, that share a key/value head, over positions begin .. end - 1 of a
+// sequence, CHUNK at a time: eight threads compute a position's scores, CHUNK threads the weights of a head, then PAIRS
+// threads (several times, if there are more) the values. key_word(row, i, p) and value_word(row, i, p) return words of
+// the cache row that starts at `row`, of position p.
 
 const CHUNK = 16u;
 const SLICES = max(1u, GROUP / PAIRS); // of a chunk's positions
 const LOW = -3.0e38;
 
 var<workgroup> queries: array<vec2<f32>, TILE_N * PAIRS>;
-var<workgroup> parts: array<f32, TILE_N * 128u>; // [head][position][eighth]
-var<workgroup> weights: array<f32, TILE_N * (CHUNK + 1u)>; // and a zero
+var<workgroup> parts: array<f32, TILE_N * 128u>; // [head][position][octet]
+var<workgroup> weights: array<f32, TILE_N * (CHUNK + 1u)>; // plus a zero
 var<workgroup> largest: array<f32, TILE_N>;
 var<workgroup> weight_sum: array<f32, TILE_N>;
 var<workgroup> correction: array<f32, TILE_N>;
@@ -36,7 +36,7 @@ fn row_at(sequence: u32, kv_head: u32, position: u32) -> u32 {
     return cache_row(slot, kv_head, p.n_kv_heads);
 }
 
-// Loops have fixed lengths, so that their loads are under way together. row: of the chunk's first position.
+// Loops have fixed lengths, so that their loads are in flight together. row: of the chunk's first position.
 fn score(row: u32, first: u32, count: u32, thread: u32) {
     var sums: array<f32, TILE_N>;
     let i = thread / 8u;
@@ -55,14 +55,14 @@ fn score(row: u32, first: u32, count: u32, thread: u32) {
     }
 }
 
-fn sum_parts(at: u32) { // of a head and position, where its eight threads are not neighbours enough
+fn sum_parts(at: u32) { // of a head and position, if its eight threads are not in one subgroup
     var sum = 0.0;
     for (var j = 0u; j < 8u; j += NEAR) { sum += parts[at + j]; }
     parts[at] = sum;
 }
 
-// Softmax so far: the weight of position i of a chunk for head h. before: the largest score of earlier chunks; gives that
-// of all, so that each of a head's CHUNK threads knows it.
+// Running softmax: returns the weight of position i of a chunk for head h. before: the largest score of earlier chunks,
+// updated to the largest so far in each of a head's CHUNK threads.
 fn weigh(h: u32, i: u32, count: u32, before: f32) -> f32 {
     var most = before;
     for (var k = 0u; k < count; k += 1u) { most = max(most, parts[h * 128u + k * 8u] * p.scale); }
@@ -71,7 +71,7 @@ fn weigh(h: u32, i: u32, count: u32, before: f32) -> f32 {
     return most;
 }
 
-// Leaves largest and weight_sum of each head; gives this thread's share (SLICES of them) of the weighted values.
+// Computes largest and weight_sum of each head; returns this thread's share (SLICES of them) of the weighted values.
 fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> array<vec2<f32>, TILE_N> {
     var sums: array<vec2<f32>, TILE_N>;
     var most = LOW;
@@ -79,10 +79,10 @@ fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> arr
     let h = thread / CHUNK;
     let slice = thread / PAIRS;
     let j = thread % PAIRS;
-    if (thread < TILE_N) { weights[thread * (CHUNK + 1u) + CHUNK] = 0.0; } // in trusted modules it holds old data
+    if (thread < TILE_N) { weights[thread * (CHUNK + 1u) + CHUNK] = 0.0; } // workgroup memory of trusted modules holds old data
     for (var first = begin; first < end; first += CHUNK) {
         let count = min(CHUNK, end - first);
-        let row = row_at(sequence, kv_head, first); // a chunk lies within a block
+        let row = row_at(sequence, kv_head, first); // a chunk lies within a cache block
         score(row, first, count, thread);
         workgroupBarrier();
         if (NEAR < 8u) {
@@ -108,13 +108,13 @@ fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> arr
     return sums;
 }
 
-fn mix(shares: array<vec2<f32>, TILE_N>, thread: u32) { // the results of all threads, for `mixed_at`
+fn mix(shares: array<vec2<f32>, TILE_N>, thread: u32) { // stores the results of all threads, for `mixed_at`
     var mine = shares;
     for (var h = 0u; h < TILE_N; h += 1u) { mixed[h * GROUP + thread] = mine[h]; }
     workgroupBarrier();
 }
 
-fn mixed_at(h: u32, j: u32) -> vec2<f32> { // pair j of the sum over slices
+fn mixed_at(h: u32, j: u32) -> vec2<f32> { // returns pair j of the sum over slices
     var sum = vec2<f32>(0.0);
     for (var i = 0u; i < SLICES; i += 1u) { sum += mixed[h * GROUP + i * PAIRS + j]; }
     return sum;

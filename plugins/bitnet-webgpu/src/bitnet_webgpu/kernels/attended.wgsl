@@ -1,6 +1,6 @@
-// If SPLITS groups share the positions of a row: write the partial result of each to the workspace, from which `merge_head`, by a
-// workgroup for each head, makes out. workspace f32[rows, n_heads, SPLITS, HEAD_DIM + 2]: largest score, sum of weights,
-// values.
+// If SPLITS workgroups share the positions of a row: each stores its partial result in the workspace, and `merge_head`,
+// with one workgroup per head, combines them to out. workspace f32[rows, n_heads, SPLITS, HEAD_DIM + 2]: largest score,
+// sum of weights, values.
 
 var<workgroup> split_weight: array<f32, SPLITS>;
 
@@ -23,7 +23,7 @@ fn keep(shares: array<vec2<f32>, TILE_N>, group: vec3<u32>, thread: u32) {
     }
 }
 
-fn merge_head(group: vec3<u32>, used: bool, thread: u32) { // group.z: which of TILE_N heads
+fn merge_head(group: vec3<u32>, used: bool, thread: u32) { // group.z: index among the TILE_N heads
     let h = group.x * TILE_N + group.z;
     let first = part_at(group.y, h, 0u);
     var most = LOW;
@@ -41,7 +41,7 @@ fn merge_head(group: vec3<u32>, used: bool, thread: u32) { // group.z: which of 
     }
 }
 
-fn share_of(length: u32, split: u32) -> vec2<u32> { // begin and end
+fn share_of(length: u32, split: u32) -> vec2<u32> { // returns begin and end
     let each = (length + SPLITS * CHUNK - 1u) / (SPLITS * CHUNK) * CHUNK;
     return min(vec2<u32>(split, split + 1u) * each, vec2<u32>(length));
 }

@@ -1,5 +1,5 @@
-// out[t, h] = softmax over positions p = 0..position[t] of (scale q[t, h] . k[p]), times v[p]; a workgroup for TILE_N heads
-// of a row. Rows with position < 0 produce zeros.
+// out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t]; one workgroup per TILE_N
+// heads of a row. Rows with position < 0 produce zeros.
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "cache_rows.wgsl"

@@ -1,4 +1,4 @@
-// attention by SPLITS workgroups that share the positions of a row, and one more that merges their results.
+// attention with SPLITS workgroups that share the positions of a row, and one more that merges their results.
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "cache_rows.wgsl"

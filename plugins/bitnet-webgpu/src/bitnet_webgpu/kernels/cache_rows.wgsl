@@ -2,11 +2,11 @@
 
 const PAIRS = HEAD_DIM / 2u;
 
-fn cache_row(slot: u32, head: u32, heads: u32) -> u32 { // first word
+fn cache_row(slot: u32, head: u32, heads: u32) -> u32 { // returns the index of the first word
     return ((slot / 64u * heads + head) * 64u + slot % 64u) * ROW_WORDS;
 }
 
-fn word_index(j: u32) -> u32 { // of the word that holds the first of elements 2j, 2j + 1
+fn word_index(j: u32) -> u32 { // returns the index of the word with elements 2j, 2j + 1
     if (KV == 0u) { return 2u * j; }
     if (KV == 1u) { return j; }
     return 1u + j / 2u;
@@ -19,7 +19,7 @@ fn decoded(first: u32, second: u32, scale: u32, j: u32) -> vec2<f32> {
     return vec2<f32>(pair) * bitcast<f32>(scale);
 }
 
-fn half_bits(x: f32) -> u32 { // round to nearest even, which pack2x16float does not promise
+fn half_bits(x: f32) -> u32 { // rounds to nearest even, which pack2x16float does not guarantee
     let sign = (bitcast<u32>(x) >> 16u) & 0x8000u;
     let a = size_bits(x);
     if (a > INF_BITS) { return sign | 0x7e00u; }

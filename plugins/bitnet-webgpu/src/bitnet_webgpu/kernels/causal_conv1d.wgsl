@@ -1,7 +1,7 @@
-// y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the row's own
-// sequence: rows of the step before it, then state[sequence], oldest first, zeros before position 0. Then the state holds the
-// last taps - 1 inputs. Rows with position < 0 produce zeros. A workgroup has TILE_N channels of all rows, which GROUP / TILE_N
-// strips share out; all have read the states before any writes one.
+// y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the
+// row's own sequence: earlier rows of the step, before them state[sequence], oldest first, and zeros before position 0.
+// Then the last taps - 1 inputs are stored in the state. Rows with position < 0 produce zeros. A workgroup has TILE_N
+// channels of all rows, divided among GROUP / TILE_N strips; all strips read the states before any writes one.
 // x, y f32[rows, channels]; step i32[rows, 4]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels].
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> step: array<vec4<i32>>;
@@ -13,13 +13,13 @@ fn state_at(t: u32, j: u32, channel: u32) -> u32 {
     return (u32(step[t].w) * (p.taps - 1u) + j) * p.channels + channel;
 }
 
-fn is_before(t: u32, count: u32) -> bool { // row t - count - 1 is one of row t's sequence
+fn is_before(t: u32, count: u32) -> bool { // whether row t - count - 1 belongs to row t's sequence
     if (t <= count) { return false; }
     let row = step[t - count - 1u];
     return row.w == step[t].w && row.y >= 0;
 }
 
-fn rows_behind(t: u32) -> u32 { // rows right before row t that are its sequence's too, taps - 1 at most
+fn rows_behind(t: u32) -> u32 { // number of rows right before row t in its sequence, at most taps - 1
     var count = 0u;
     while (count + 1u < p.taps && is_before(t, count)) { count += 1u; }
     return count;
@@ -31,7 +31,7 @@ fn input(t: u32, back: u32, behind: u32, channel: u32) -> f32 { // `back` rows b
     return state[state_at(t, p.taps - 1u + behind - back, channel)];
 }
 
-fn is_last(t: u32) -> bool { // of its sequence in this step
+fn is_last(t: u32) -> bool { // whether row t is the last of its sequence in this step
     if (t + 1u == p.rows) { return true; }
     return step[t + 1u].y < 0 || step[t + 1u].w != step[t].w;
 }

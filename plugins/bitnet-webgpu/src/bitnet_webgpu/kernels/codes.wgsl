@@ -8,7 +8,7 @@ fn signs(codes: vec4<u32>) -> vec4<u32> { // codes - 1 as bytes; no byte carries
     return (codes + vec4<u32>(0x7f7f7f7fu)) ^ vec4<u32>(0x80808080u);
 }
 
-fn plus_dot16(sum: i32, a: vec4<u32>, b: vec4<u32>) -> i32 { // one sum after the other: GPUs multiply and add in one step
+fn plus_dot16(sum: i32, a: vec4<u32>, b: vec4<u32>) -> i32 { // one sum after the other: GPUs fuse multiply and add
     return dot4I8Packed(a.w, b.w) + (dot4I8Packed(a.z, b.z) + (dot4I8Packed(a.y, b.y) + (dot4I8Packed(a.x, b.x) + sum)));
 }
 

@@ -1,5 +1,5 @@
-// x[t, k] = table[token[t] - first, k] for rows with first <= token[t] < first + count; one thread an element.
-// table: count rows of DTYPE; step i32[rows, 4]; x f32[rows, hidden].
+// x[t, k] = table[token[t] - first, k] for rows with first <= token[t] < first + count; one thread per element.
+// table[count, hidden] of DTYPE; step i32[rows, 4]; x f32[rows, hidden].
 #include "dense.wgsl"
 @group(0) @binding(0) var<storage, read> table: array<u32>;
 @group(0) @binding(1) var<storage, read> step: array<vec4<i32>>;

@@ -1,4 +1,4 @@
-// x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK]; one thread an element.
+// x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK]; one thread per element.
 // w u8[count, width / 4]; wscale f32[count, ceil(width / BLOCK)]; step i32[rows, 4]; x f32[rows, hidden].
 @group(0) @binding(0) var<storage, read> w: array<u32>;
 @group(0) @binding(1) var<storage, read> wscale: array<f32>;

@@ -1,4 +1,4 @@
-// Four neighbouring columns of a row that is quantized, which a thread has, and those around them (ABLOCK).
+// A thread's four neighbouring columns of a row that is quantized, and the maximum over the ABLOCK columns around them.
 
 fn largest_bits(z: vec4<f32>) -> u32 {
     let bits = bitcast<vec4<u32>>(z) & vec4<u32>(0x7fffffffu);
@@ -7,7 +7,7 @@ fn largest_bits(z: vec4<f32>) -> u32 {
 
 var<workgroup> sizes: array<u32, GROUP>;
 
-fn block_bits(own: u32, columns: u32, thread: u32) -> u32 { // the largest of ABLOCK columns, of which a thread has so many
+fn block_bits(own: u32, columns: u32, thread: u32) -> u32 { // the maximum of ABLOCK columns, `columns` per thread
     let threads = max(ABLOCK, 32u) / columns;
     sizes[thread] = own;
     workgroupBarrier(); // the caller needs another one before the next call

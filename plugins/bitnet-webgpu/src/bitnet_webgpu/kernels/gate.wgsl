@@ -1,4 +1,4 @@
-// act(gate) * up: max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1); a NaN gate stays one.
+// act(gate) * up: act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1); NaN stays NaN.
 
 fn gated(gate: f32, up: f32) -> f32 {
     if (ACT == 1u) { return gate / (1.0 + exp(-gate)) * up; }

@@ -1,12 +1,12 @@
 // For each row, in order, and head h with its query q and key k (divided by their lengths, q by sqrt(key_dim) too),
-// value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)):
-// S = g S; S += k (beta (v - S^T k))^T; result = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
-// A workgroup has TILE_N columns of a head's state, of which a thread has EACH keys of one in registers, for as long as rows
-// are of one sequence. Sums over keys are those of S before this row: with u = S^T k and w = S^T q,
-// result = g w + (k . q) e where e = beta (v - g u), so that the workgroup meets once for both.
-// qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim], head h has those of key head h % n_key_heads;
-// gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads]; step i32[rows, 4];
-// state S f32[sequences, n_heads, key_dim, value_dim], zeros at position 0; result f32[rows, n_heads value_dim].
+// value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)): S = g S; S += k (beta (v - S^T k))^T;
+// result = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
+// A workgroup has TILE_N columns of a head's state. A thread holds EACH keys of one column in registers while rows
+// belong to one sequence. Sums over keys use S from before the row: with u = S^T k, w = S^T q and e = beta (v - g u),
+// result = g w + (k . q) e, so one reduction serves both.
+// qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim]; head h uses q and k of key head h %
+// n_key_heads; gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads]; step i32[rows, 4]; state S f32[sequences,
+// n_heads, key_dim, value_dim], zeros at position 0; result f32[rows, n_heads value_dim].
 #include "softplus.wgsl"
 @group(0) @binding(0) var<storage, read> qkv: array<f32>;
 @group(0) @binding(1) var<storage, read> gates: array<f32>;
@@ -20,13 +20,13 @@ const PARTS = GROUP / TILE_N;
 const KEYS = PARTS * EACH;
 const LOADS = (KEYS + GROUP - 1u) / GROUP;
 var<workgroup> q: array<f32, KEYS>;
-var<workgroup> k: array<f32, 2u * KEYS>; // read behind the row's last barrier: the next row has the other half
+var<workgroup> k: array<f32, 2u * KEYS>; // read after the row's last barrier, so the next row uses the other half
 var<workgroup> sums: array<vec2<f32>, GROUP>;
 var<workgroup> lengths: array<vec3<f32>, PARTS>;
 
 struct Inputs { q: array<f32, LOADS>, k: array<f32, LOADS>, v: f32, a: f32, b: f32 }
 
-fn inputs_of(t: u32, head: u32, n: u32, thread: u32) -> Inputs { // queries, keys, a value and gates of a row
+fn inputs_of(t: u32, head: u32, n: u32, thread: u32) -> Inputs { // loads queries, keys, a value and gates of a row
     let keys = p.n_key_heads * p.key_dim;
     let mixed = t * (2u * keys + p.n_heads * p.value_dim);
     let query = mixed + head % p.n_key_heads * p.key_dim;
@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var at = 0u;
     var sequence = -1;
     var s: array<f32, EACH>;
-    var next = inputs_of(0u, head, n, thread); // read while the row before is computed
+    var next = inputs_of(0u, head, n, thread); // loaded while the row before is computed
     for (var t = 0u; t < p.rows; t += 1u) {
         let position = step[t].y;
         let used = position >= 0;

@@ -1,6 +1,7 @@
-// gated_rms_norm (see there) of x, gate and gamma, then H(signs * y) for each HADAMARD columns, quantized; a workgroup has these
-// columns of a row, which are whole heads where NORM is 1. x, gate f32[rows, n_heads, HEAD_DIM]; gamma f32[HEAD_DIM];
-// signs f32[n_heads HEAD_DIM]; q i8[rows, n_heads HEAD_DIM]; scale f32, qsum i32 [rows, n_heads HEAD_DIM / 32].
+// y = gated_rms_norm of x, gate and gamma (gated_rms_norm.wgsl); then H(signs * y) for each HADAMARD columns, quantized
+// (rotate_quantize.wgsl). One workgroup per HADAMARD columns of a row, which are whole heads if NORM is 1. x, gate
+// f32[rows, n_heads, HEAD_DIM]; gamma f32[HEAD_DIM]; signs f32[n_heads HEAD_DIM]; q i8[rows, n_heads HEAD_DIM]; scale
+// f32, qsum i32 [rows, n_heads HEAD_DIM / 32].
 #include "rotate_quantize.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> gate: array<vec4<f32>>;

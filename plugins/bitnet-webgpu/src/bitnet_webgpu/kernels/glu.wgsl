@@ -1,5 +1,5 @@
-// m = act(gate) * up of gate_up = [gate | up]; a workgroup a row.
-// gate_up f32[rows, 2 width]; m f32[rows, width].
+// m = act(gate) * up of gate_up = [gate | up] (gate.wgsl); one workgroup per row. gate_up f32[rows, 2 width]; m
+// f32[rows, width].
 #include "numbers.wgsl"
 #include "gate.wgsl"
 @group(0) @binding(0) var<storage, read> gate_up: array<f32>;

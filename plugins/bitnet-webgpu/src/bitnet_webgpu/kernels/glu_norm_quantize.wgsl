@@ -1,5 +1,6 @@
-// m = act(gate) * up of gate_up = [gate | up], normed where NORM is 1, then quantized; a workgroup a row.
-// gate_up f32[rows, 2 width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or [rows, stride / 32].
+// m = act(gate) * up of gate_up = [gate | up] (gate.wgsl), normed if NORM is 1, then quantized (quantize.wgsl); one
+// workgroup per row. gate_up f32[rows, 2 width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or
+// [rows, stride / 32].
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "gate.wgsl"

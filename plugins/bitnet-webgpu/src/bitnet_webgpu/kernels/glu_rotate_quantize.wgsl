@@ -1,5 +1,6 @@
-// m = act(gate) * up of gate_up = [gate | up], then H(signs * m) for each HADAMARD columns, quantized; a workgroup has these
-// columns of a row. gate_up f32[rows, 2 width]; signs f32[width]; q i8[rows, width]; scale f32, qsum i32 [rows, width / 32].
+// m = act(gate) * up of gate_up = [gate | up] (gate.wgsl); then H(signs * m) for each HADAMARD columns, quantized
+// (rotate_quantize.wgsl); one workgroup per HADAMARD columns of a row. gate_up f32[rows, 2 width]; signs f32[width]; q
+// i8[rows, width]; scale f32, qsum i32 [rows, width / 32].
 #include "gate.wgsl"
 #include "rotate_quantize.wgsl"
 @group(0) @binding(0) var<storage, read> gate_up: array<vec4<f32>>;

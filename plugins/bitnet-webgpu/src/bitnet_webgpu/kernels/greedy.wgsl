@@ -1,4 +1,4 @@
-// A workgroup's best token, and the move of a row to its next position.
+// A workgroup's best token, and the advance of a row to its next position.
 
 const NONE = 0xffffffffu;
 
@@ -9,7 +9,7 @@ fn better(key: u32, token: u32, other_key: u32, other_token: u32) -> bool {
     return key > other_key || (key == other_key && token < other_token);
 }
 
-fn best_of_group(key: u32, token: u32, thread: u32) { // into element 0
+fn best_of_group(key: u32, token: u32, thread: u32) { // stores the result in element 0
     best_key[thread] = key;
     best_token[thread] = token;
     workgroupBarrier();
@@ -22,7 +22,7 @@ fn best_of_group(key: u32, token: u32, thread: u32) { // into element 0
     }
 }
 
-fn advance(row: u32, key: u32, found: u32) { // key 0: nothing allowed; of NaN: no answer
+fn advance(row: u32, key: u32, found: u32) { // key 0: no token is allowed; key of NaN: the token is -1
     let at = row * (p.ring + 1u);
     var token = i32(found);
     if (key == 0u || key == 0xffffffffu) { token = -1; }

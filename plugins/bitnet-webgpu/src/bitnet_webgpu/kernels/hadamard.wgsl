@@ -1,5 +1,6 @@
-// The Walsh-Hadamard transform of HADAMARD columns in workgroup memory, H[i, j] = (-1)^popcount(i & j), without its factor: each
-// step adds and subtracts elements `distance` apart, then doubles the distance. Begins and ends with a barrier.
+// The Walsh-Hadamard transform of HADAMARD columns in workgroup memory, H[i, j] = (-1)^popcount(i & j), without its
+// factor: each step adds and subtracts elements `distance` apart, then doubles the distance. Starts and ends with a
+// barrier.
 
 var<workgroup> v: array<f32, HADAMARD>;
 
@@ -29,7 +30,7 @@ fn hadamard(thread: u32) {
     workgroupBarrier();
 }
 
-fn hadamard_factor() -> f32 { // 1 / sqrt(HADAMARD), a power of two
+fn hadamard_factor() -> f32 { // 1 / sqrt(HADAMARD) of a power of two
     let log_block = firstLeadingBit(HADAMARD);
     return bitcast<f32>((127u - log_block / 2u) << 23u) * select(1.0, 0.70710678, log_block % 2u == 1u);
 }

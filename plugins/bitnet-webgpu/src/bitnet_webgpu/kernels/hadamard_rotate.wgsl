@@ -1,5 +1,5 @@
-// y[t] = H(signs * x[t]), or signs * H(x[t]) (INVERSE 1), H for each HADAMARD columns: the normalized Walsh-Hadamard transform;
-// a workgroup has these columns of a row. x, y f32[rows, width]; signs f32[width].
+// y[t] = H(signs * x[t]) or, with INVERSE 1, signs * H(x[t]), with H over each HADAMARD columns, the normalized
+// Walsh-Hadamard transform; one workgroup per HADAMARD columns of a row. x, y f32[rows, width]; signs f32[width].
 #include "hadamard.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> signs: array<f32>;

@@ -1,5 +1,5 @@
 // Logits as integers in the same order: NaN is the largest, and masked logits are 0.
-// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)], looked at where MASK is 1.
+// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)], used if MASK is 1.
 
 fn allowed(row: u32, token: u32) -> bool {
     if (MASK == 0u) { return true; }

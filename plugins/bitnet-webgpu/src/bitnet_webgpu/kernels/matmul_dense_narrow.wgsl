@@ -1,6 +1,6 @@
 // matmul_dense for few rows of x and a table of few rows (gates of delta nets), which would not occupy a GPU otherwise:
-// y[l, y_first + n] = sum_k x[l, k] w[n, k] in f32, w of DTYPE; a workgroup a row of w and one of x.
-// x f32[rows, width]; w: outs rows of DTYPE; y f32[rows, y_stride].
+// y[l, y_first + n] = sum_k x[l, k] w[n, k] in f32; one workgroup per row of w and row of x. x f32[rows, width];
+// w[outs, width] of DTYPE; y f32[rows, y_stride].
 #include "dense.wgsl"
 #include "reduce.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<f32>;

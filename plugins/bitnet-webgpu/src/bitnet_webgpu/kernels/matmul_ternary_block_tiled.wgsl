@@ -1,4 +1,5 @@
-// matmul_ternary_block for the rows of a prompt.
+// matmul_ternary_block for the rows of a prompt (product_tiled.wgsl). Formula and shapes as in
+// matmul_ternary_block.wgsl.
 #include "codes.wgsl"
 #include "product_bindings.wgsl"
 #include "product_tiled.wgsl"

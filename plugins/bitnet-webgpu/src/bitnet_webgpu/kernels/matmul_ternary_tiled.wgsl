@@ -1,4 +1,4 @@
-// matmul_ternary for the rows of a prompt.
+// matmul_ternary for the rows of a prompt (product_tiled.wgsl). Formula and shapes as in matmul_ternary.wgsl.
 #include "codes.wgsl"
 #include "product_bindings.wgsl"
 #include "product_tiled.wgsl"

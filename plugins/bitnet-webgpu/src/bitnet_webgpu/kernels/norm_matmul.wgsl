@@ -1,6 +1,6 @@
-// y[t, y_first + n] (+)= the ternary product of x[t], normed (NORM 1) and quantized in every workgroup; one row t.
-// x f32[1, columns]; gamma f32[columns]; w u8[outs, width / 4]; wscale f32[outs] or [outs, ceil(width / BLOCK)];
-// y f32[1, y_stride].
+// y[t, y_first + n] (+)= the ternary product of x[t], normed (NORM 1) and quantized in every workgroup
+// (norm_product.wgsl); one row t. x f32[1, columns]; gamma f32[columns]; w u8[outs, width / 4]; wscale f32[outs] or
+// [outs, ceil(width / BLOCK)]; y f32[1, y_stride].
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "quantize.wgsl"
@@ -19,7 +19,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let out = min(n, p.outs - 1u);
     let codes = load(out, thread % LANES);
     let unit = wscale[out];
-    var sum = 0.0; // loaded before the norm, as the codes are
+    var sum = 0.0; // loaded before the norm, like the codes
     if (ADD == 1u) { sum = y[p.y_first + out]; }
     let total = prepare(thread);
     let made = product(codes, out, unit, total, thread);

@@ -1,10 +1,11 @@
 // A product for one row whose activations every workgroup norms and quantizes into its own memory. WIDTH padded
-// columns; LANES threads share a matrix row, each takes every LANES-th vec4 of its codes. These are loaded before the norm,
-// so that memory works meanwhile. Vectors are named and not in an array: not every compiler keeps an array in registers.
+// columns; LANES threads share a matrix row, each takes every LANES-th vec4 of its codes. These are loaded before the
+// norm, so that loads and norm overlap. Vectors are named instead of in an array: not every compiler keeps an array in
+// registers.
 
 const VECTORS = WIDTH / 64u; // vec4 of a matrix row's codes
 const STEPS = (VECTORS + LANES - 1u) / LANES;
-const SIGNED = BLOCK != 0u; // else the sum of the activations is subtracted
+const SIGNED = BLOCK != 0u; // otherwise the sum of the activations is subtracted
 const SCALES = 1u + min(ABLOCK, 32u) / 32u * (WIDTH / 32u);
 
 var<workgroup> activations: array<vec4<u32>, WIDTH / 16u>; // 16 columns each: [plane][vec4 of a matrix row]
@@ -15,7 +16,7 @@ var<workgroup> shares: array<f32, GROUP>;
 fn weight_scale(out: u32, i: u32) -> f32 { return wscale[out * ((WIDTH + SPAN - 1u) / SPAN) + i]; }
 fn activation_scale(row: u32, i: u32) -> f32 { return activation_scales[i]; }
 
-// 16 columns of the row, times gamma. Their squares and their largest value are kept too.
+// 16 columns of the row, times gamma, with their squares and their largest value.
 struct Columns { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
 var<private> squares: f32;
 var<private> most: u32;
@@ -32,7 +33,7 @@ fn four(i: u32) -> vec4<f32> {
     return z;
 }
 
-fn columns(thread: u32, j: u32) -> Columns { // the j-th 16 of a thread
+fn columns(thread: u32, j: u32) -> Columns { // a thread's j-th 16 columns
     let i = thread + j * GROUP;
     if (j * GROUP >= WIDTH / 16u) { return Columns(); }
     return Columns(four(4u * i), four(4u * i + 1u), four(4u * i + 2u), four(4u * i + 3u));
@@ -84,7 +85,7 @@ fn load(out: u32, lane: u32) -> Codes {
                  one(out, lane, 5u), one(out, lane, 6u), one(out, lane, 7u));
 }
 
-struct Share { exact: vec4<i32>, scaled: f32 } // exact: of the planes, 1, 16, 4 and 1 times their sums
+struct Share { exact: vec4<i32>, scaled: f32 } // exact: 1, 16, 4 and 1 times the sums of the planes
 
 fn with_dot(before: Share, codes: vec4<u32>, out: u32, lane: u32, j: u32) -> Share {
     let i = lane + j * LANES;
@@ -98,7 +99,7 @@ fn with_dot(before: Share, codes: vec4<u32>, out: u32, lane: u32, j: u32) -> Sha
         let dots = vec4<i32>(dot16(signs(plane(codes, 0u)), q0), dot16(signs(plane(codes, 1u)), q1),
                              dot16(signs(plane(codes, 2u)), q2), dot16(signs(plane(codes, 3u)), q3));
         share.scaled += scaled(dots, 0u, out, i / 2u);
-    } else { // planes 1 and 2 stay where they are in their bytes
+    } else { // planes 1 and 2 are not shifted within their bytes
         share.exact.x = plus_dot16(share.exact.x, plane(codes, 0u), q0);
         share.exact.y = plus_dot16(share.exact.y, codes & vec4<u32>(0x30303030u), q1);
         share.exact.z = plus_dot16(share.exact.z, codes & vec4<u32>(0x0c0c0c0cu), q2);
@@ -107,7 +108,8 @@ fn with_dot(before: Share, codes: vec4<u32>, out: u32, lane: u32, j: u32) -> Sha
     return share;
 }
 
-// The product with one matrix row, for the first of the LANES threads that share it. total: the sum of all activations.
+// Returns the product with one matrix row in the first of the LANES threads that share it. total: the sum of all
+// activations.
 fn product(codes: Codes, out: u32, unit: f32, total: i32, thread: u32) -> f32 {
     let lane = thread % LANES;
     var share = with_dot(Share(vec4<i32>(0), 0.0), codes.a, out, lane, 0u);

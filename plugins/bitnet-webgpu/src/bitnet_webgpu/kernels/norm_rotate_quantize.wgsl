@@ -1,6 +1,7 @@
-// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma (NORM 1) or x[t] (NORM 0), written where KEEP is 1; then H(signs * y) for each
-// HADAMARD columns, quantized; a workgroup has TILE_N times these columns of a row, whose squares all of them sum.
-// x, y f32[rows, width]; gamma, signs f32[width]; q i8[rows, width]; scale f32, qsum i32 [rows, width / 32].
+// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma (NORM 1) or x[t] (NORM 0), stored if KEEP is 1; then H(signs * y) for
+// each HADAMARD columns, quantized (rotate_quantize.wgsl). One workgroup per TILE_N * HADAMARD columns of a row; each
+// sums the squares of the whole row. x, y f32[rows, width]; gamma, signs f32[width]; q i8[rows, width]; scale f32, qsum
+// i32 [rows, width / 32].
 #include "reduce.wgsl"
 #include "rotate_quantize.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;

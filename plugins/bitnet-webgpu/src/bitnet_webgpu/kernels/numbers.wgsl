@@ -1,9 +1,9 @@
-// NaN and Inf by their bits: WGSL lets an implementation assume that there are none.
+// NaN and Inf by their bits, since WGSL lets an implementation assume that there are none.
 
 const NAN_BITS = 0x7fc00000u;
 const INF_BITS = 0x7f800000u;
 
-fn size_bits(x: f32) -> u32 { // in the order of |x|; Inf and NaN are the largest
+fn size_bits(x: f32) -> u32 { // has the order of |x|; Inf and NaN are the largest
     return bitcast<u32>(x) & 0x7fffffffu;
 }
 

@@ -1,4 +1,4 @@
-// y = w . q for TILE_T rows of activations and TILE_N = GROUP / LANES matrix rows in a workgroup: LANES threads share a
+// y = w . q for TILE_T rows of activations and TILE_N = GROUP / LANES matrix rows per workgroup: LANES threads share a
 // matrix row, each takes every LANES-th vec4 of its codes.
 
 var<workgroup> shares: array<f32, GROUP * TILE_T>;

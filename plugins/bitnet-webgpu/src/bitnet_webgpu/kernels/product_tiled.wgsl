@@ -1,13 +1,14 @@
-// y = w . q in tiles of TILE_T rows of activations by TILE_N = 64 matrix rows, 64 columns (half of a block) at a time:
-// codes are unpacked once into workgroup memory, a thread keeps 4 or 8 by 4 sums: GROUP is 256 for tiles of 64 (by 4) and of
-// 128 rows, or 128 for tiles of 64 (by 8). Four neighbours load the planes of one row, which are near each other in memory;
-// planes are two vec4 apart from a power of two in workgroup memory, so that the four store to different banks.
+// y = w . q in tiles of TILE_T rows of activations by TILE_N = 64 matrix rows, 64 columns (half of a block) at a time.
+// Codes are unpacked once into workgroup memory; a thread keeps 4 or 8 by 4 sums: GROUP is 256 for tiles of 64 (by 4)
+// and of 128 rows, or 128 for tiles of 64 (by 8). Four neighbours load the planes of one row, which are near each other
+// in memory. In workgroup memory planes are two vec4 apart from a power of two, so that the four store to different
+// banks.
 
 const SPAN = max(BLOCK, 1u); // columns of a weight scale
-const APART = GROUP / 16u; // rows of a thread are so far from each other
-const EIGHT = TILE_T == 8u * APART; // rows of a thread; else four
-const MORE_W = GROUP < 256u; // a thread loads two of 256
-const MORE_Q = 4u * TILE_T > GROUP; // and two of 4 TILE_T
+const APART = GROUP / 16u; // distance of a thread's rows
+const EIGHT = TILE_T == 8u * APART; // rows of a thread; otherwise four
+const MORE_W = GROUP < 256u; // a thread loads two of 256 vec4
+const MORE_Q = 4u * TILE_T > GROUP; // and two of 4 TILE_T vec4
 
 const STRIDE_W = 66u;
 const STRIDE_Q = TILE_T + 2u;
@@ -54,7 +55,7 @@ fn write_row(sums: vec4<i32>, values: vec4<f32>, row: u32, out: u32) {
     }
 }
 
-// Sums by name and not in an array: not every compiler keeps an array in registers.
+// Sums are named instead of in an array: not every compiler keeps an array in registers.
 fn tiled(group: vec3<u32>, thread: u32) {
     let t = thread / 16u;
     let n = thread % 16u;

@@ -1,11 +1,11 @@
-// Absmax quantization of rows, normed where NORM is 1 (conventions in `bitnet kernels all`). With z = x gamma and m = max|z|
-// the codes are round(z 127 / m), but for the least absmax: so the sum of squares and m are one reduction, and the root is
-// only a factor. A value that is NaN or Inf makes one of the two so.
+// Absmax quantization of rows, normed if NORM is 1 (conventions in `bitnet kernels all`). With z = x gamma and m =
+// max|z| the codes are round(z 127 / m), unless the minimum absmax applies: so there is one reduction, of the sum of
+// squares and m, and the square root is only a factor. A NaN or Inf makes one of the two not finite too.
 #include "four_columns.wgsl"
 
 struct Row { factor: f32, absmax: f32, bad: bool } // absmax: of the normed row
 
-fn row_of(squares: f32, most: u32, columns: u32, eps: f32, thread: u32) -> Row { // squares is 0 where NORM is 0
+fn row_of(squares: f32, most: u32, columns: u32, eps: f32, thread: u32) -> Row { // squares is 0 if NORM is 0
     let found = group_sum_max(squares, most, thread);
     let mean = found.sum / f32(columns);
     let factor = select(1.0, 1.0 / sqrt(mean + eps), NORM == 1u);

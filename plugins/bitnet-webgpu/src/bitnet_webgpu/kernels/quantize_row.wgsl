@@ -1,9 +1,9 @@
-// A row into q, scale and qsum; a thread takes four columns, a word of q, at a time. value(row, k) gives f32 for
-// k < p.width.
+// Writes a row to q, scale and qsum; a thread quantizes four columns, a word of q, at a time. value(row, k) returns f32
+// for k < p.width.
 
 var<workgroup> sums: array<i32, GROUP>;
 
-fn value_or_zero(row: u32, k: u32) -> f32 { // past the end
+fn value_or_zero(row: u32, k: u32) -> f32 { // zero past the end
     if (k >= p.width) { return 0.0; }
     return value(row, k);
 }

@@ -1,5 +1,5 @@
-// y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]; a workgroup a row.
-// x f32[*, width]; index i32[rows]; gamma f32[width]; y f32[rows, width].
+// y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]; one workgroup per row. x f32[*, width]; index
+// i32[rows]; gamma f32[width]; y f32[rows, width].
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<f32>;

@@ -1,4 +1,4 @@
-// y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x, then quantized; a workgroup a row.
+// y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then quantized (quantize.wgsl); one workgroup per row.
 // x f32[rows, width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or [rows, stride / 32].
 #include "numbers.wgsl"
 #include "reduce.wgsl"

@@ -1,5 +1,5 @@
-// rope_store_kv, then attention of the rotated queries, for rows of different sequences; a workgroup for TILE_N heads of a
-// row. Rows with position < 0 or slot < 0 store nothing and produce zeros.
+// rope_store_kv, then attention of the rotated queries, for rows of different sequences; one workgroup per TILE_N heads
+// of a row. Rows with position < 0 or slot < 0 store nothing and produce zeros.
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "cache_rows.wgsl"

@@ -11,20 +11,20 @@
 @group(0) @binding(7) var<storage, read> tables: array<i32>;
 @group(0) @binding(8) var<storage, read_write> out: array<f32>;
 
-// The row's own key and value come from here: the cache is being written meanwhile.
+// The row's own key and value come from here, since the cache is being written meanwhile.
 var<workgroup> own_key: array<u32, ROW_WORDS>;
 var<workgroup> own_value: array<u32, ROW_WORDS>;
 var<workgroup> own_position: u32;
 
 fn key_word(row: u32, i: u32, position: u32) -> u32 {
-    return select(k_cache[row + i], own_key[i], position == own_position); // without a branch, which loads would wait for
+    return select(k_cache[row + i], own_key[i], position == own_position); // no branch, since loads would wait for it
 }
 
 fn value_word(row: u32, i: u32, position: u32) -> u32 {
     return select(v_cache[row + i], own_value[i], position == own_position);
 }
 
-// Queries, and the row's key and value, which the first workgroup of their head also stores.
+// Loads the queries, and the row's key and value; the first workgroup of their head also stores these.
 fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // returns the key/value head
     let shared_by = p.n_heads / p.n_kv_heads;
     let kv_head = group.x * TILE_N / shared_by;

@@ -1,4 +1,4 @@
-// rope_attention by SPLITS workgroups that share the positions of a row, and one more that merges their results.
+// rope_attention with SPLITS workgroups that share the positions of a row, and one more that merges their results.
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "cache_rows.wgsl"

@@ -1,13 +1,14 @@
-// H(signs * z) of HADAMARD columns, of which each of HADAMARD / 4 threads has four neighbouring ones; then int8 codes:
-// a = max(max|y|, 1e-20) of ABLOCK columns, q = round(y * (127 / a)), and for each 32 columns scale = a / 127 and qsum = sum q;
-// ABLOCK columns with a value that is not finite have scale NaN and zeros. The kernel binds signs, q, scale and qsum.
+// H(signs * z) of HADAMARD columns, four neighbouring ones for each of HADAMARD / 4 threads; then int8 codes: a =
+// max(max|y|, 1e-20) over ABLOCK columns, q = round(y * (127 / a)), and for each 32 columns scale = a / 127 and qsum =
+// sum q. ABLOCK columns with a value that is not finite get scale NaN and codes 0. The kernel binds signs, q, scale and
+// qsum.
 #include "numbers.wgsl"
 #include "hadamard.wgsl"
 #include "four_columns.wgsl"
 
 var<workgroup> sums: array<i32, GROUP>;
 
-fn rotate_quantize(row: u32, word: u32, value: vec4<f32>, thread: u32) { // word: of the row, whose first word in q is `row`
+fn rotate_quantize(row: u32, word: u32, value: vec4<f32>, thread: u32) { // word: of the row; row: its first word in q
     let turned = value * signs[word];
     for (var i = 0u; i < 4u; i += 1u) { v[4u * thread + i] = turned[i]; }
     hadamard(thread);

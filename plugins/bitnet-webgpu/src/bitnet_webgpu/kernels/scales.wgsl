@@ -1,4 +1,4 @@
-// From exact dot products of the four planes of a block (or half of it) to f32, where scales differ within a row.
+// Converts exact dot products of the four planes of a block (or half of it) to f32 if scales differ within a row.
 // weight_scale(out, i) and activation_scale(row, i) are the i-th scales of a matrix row and of a row of activations.
 
 const SPAN = max(BLOCK, 1u); // columns of a weight scale

@@ -1,8 +1,8 @@
-// Encodes one head, in `head`, as a cache row. Needs GROUP, cache_rows, numbers and reduce.
+// Encodes one head, in `head`, as a cache row. Requires GROUP, cache_rows, numbers and reduce.
 
 var<workgroup> head: array<f32, HEAD_DIM>;
 
-fn head_scale(thread: u32) -> f32 { // absmax, which KV 2 needs
+fn head_scale(thread: u32) -> f32 { // absmax, for KV 2
     if (KV != 2u) { return 0.0; }
     var most = 0u;
     for (var d = thread; d < HEAD_DIM; d += GROUP) { most = max(most, size_bits(head[d])); }
@@ -14,7 +14,7 @@ fn code(d: u32, inverse: f32) -> u32 {
     return u32(i32(round(head[d] * inverse))) & 0xffu;
 }
 
-fn encoded(i: u32, absmax: f32) -> u32 { // word i of the row
+fn encoded(i: u32, absmax: f32) -> u32 { // returns word i of the row
     if (KV == 0u) { return bitcast<u32>(head[i]); }
     if (KV == 1u) { return half_bits(head[2u * i]) | (half_bits(head[2u * i + 1u]) << 16u); }
     if (i == 0u) { return bitcast<u32>(absmax / 127.0); }

@@ -1,7 +1,9 @@
-// ids[l, i], values[l, i] = the k largest logits of row l in falling order, equal ones by rising token, NaN the largest,
-// then -1 and -Inf; total[l] = (m, log(sum exp(logit - m))). A workgroup a row.
+// ids[l, i], values[l, i] = the k largest logits of row l in descending order, equal ones by ascending token, NaN the
+// largest, padded with -1 and -Inf; total[l] = (m, log(sum exp(logit - m))), m the largest allowed logit. One workgroup
+// per row.
 // The k-th largest pair (key, ~token) is found byte by byte from the top with a histogram, then k pairs are ranked.
-// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows, 2].
+// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows,
+// 2].
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "logits.wgsl"
@@ -24,7 +26,7 @@ fn above(a: vec2<u32>, b: vec2<u32>) -> bool { return a.x > b.x || (a.x == b.x &
 
 fn digit(pair: vec2<u32>, d: u32) -> u32 { return (pair[d / 4u] >> (24u - d % 4u * 8u)) & 255u; }
 
-fn narrow(d: u32) { // one more byte of the k-th largest pair, by one thread
+fn narrow(d: u32) { // finds one more byte of the k-th largest pair, in one thread
     var left = search.wanted;
     var byte = 255u;
     var here = atomicLoad(&histogram[byte]);
@@ -37,7 +39,7 @@ fn narrow(d: u32) { // one more byte of the k-th largest pair, by one thread
     if (d < 4u) { search.least.x |= byte << shift; } else { search.least.y |= byte << shift; }
     if (d < 4u) { search.known.x |= 255u << shift; } else { search.known.y |= 255u << shift; }
     search.wanted = left;
-    search.done = u32(here <= left); // all that share these bytes are wanted
+    search.done = u32(here <= left); // all pairs that share these bytes are wanted
 }
 
 fn totals(row: u32, thread: u32) {
@@ -65,7 +67,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         search = Search(vec2<u32>(0u), vec2<u32>(0u), p.k, 0u);
         atomicStore(&count, 0u);
     }
-    for (var d = 0u; d < 8u; d += 1u) { // to the end in any case: some drivers miscompile a break between barriers
+    for (var d = 0u; d < 8u; d += 1u) { // always all rounds: some drivers miscompile a break between barriers
         atomicStore(&histogram[thread], 0u);
         let state = workgroupUniformLoad(&search);
         for (var i = thread; i < p.vocab && state.done == 0u; i += GROUP) {

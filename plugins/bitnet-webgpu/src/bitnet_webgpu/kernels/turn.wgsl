@@ -1,7 +1,7 @@
-// Elements of a head of qkv = [q | k | v], normed where QKNORM is 1 and rotated: pair j is (j, j + D / 2), or (2j, 2j + 1)
-// where INTERLEAVED is 1; (a, b) -> (a cos - b sin, b cos + a sin).
+// Elements of a head of qkv = [q | k | v], normed if QKNORM is 1 and rotated: pair j is (j, j + D / 2), or (2j, 2j + 1)
+// if INTERLEAVED is 1; (a, b) -> (a cos - b sin, b cos + a sin).
 
-fn head_factor(at: u32, eps: f32, thread: u32) -> f32 { // 1 / sqrt(mean square + eps); NaN where that is not finite
+fn head_factor(at: u32, eps: f32, thread: u32) -> f32 { // 1 / sqrt(mean square + eps); NaN if that is not finite
     if (QKNORM == 0u) { return 1.0; }
     var sum = 0.0;
     for (var d = thread; d < HEAD_DIM; d += GROUP) { sum += qkv[at + d] * qkv[at + d]; }

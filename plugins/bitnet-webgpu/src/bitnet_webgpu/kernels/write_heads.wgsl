@@ -1,4 +1,4 @@
-// A workgroup that attended to all positions of its row writes its heads of out itself.
+// Writes the heads of a workgroup that attended to all positions of its row.
 
 fn write_heads(shares: array<vec2<f32>, TILE_N>, group: vec3<u32>, used: bool, thread: u32) {
     mix(shares, thread);

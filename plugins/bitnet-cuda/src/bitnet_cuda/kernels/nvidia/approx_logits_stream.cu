@@ -1,10 +1,13 @@
-// approx_logits on Hopper's warpgroup tensor cores (compute capability 9.0; width a multiple of 16), for several rows of x:
-// logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k]; bound[l,g] = the largest logits[l,n] - error[n] |x[l]| of the 64 rows of
-// group g. x, scaled by a power of two that brings a row's largest value into [1, 2), is an integer of 2^-21, and that three
-// signed bytes with factors 2^16, 2^8 and 1: 22 bits as in matmul_dense_stream.cu, and codes are multiplied as they come.
-// A block makes TILE_N rows, BOXES times SPAN_N = 256 at a time, x SPAN_T rows of x, in STAGES pieces of 128 columns. MAKERS warpgroups take
-// them in turns: one thread asks for codes by bulk copies, all make the bytes of x; two others multiply. Sums of 512 rows take the
-// registers that x would be asked for ahead in: then it comes by way of shared memory. Rows of x with an Inf or NaN come last, in f32.
+// approx_logits on Hopper's warpgroup tensor cores (compute capability 9.0; width a multiple of 16), for several rows
+// of x: logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k]; bound[l,g] = max(logits[l,n] - error[n] |x[l]|) over the 64
+// rows n of group g.
+// Each row of x is scaled by a power of two that brings its largest value into [1, 2), rounded to integers of 2^-21 and
+// split into three signed bytes with factors 2^16, 2^8 and 1: 22 bits as in matmul_dense_stream.cu. int8 codes are
+// multiplied as stored.
+// A block computes TILE_N rows of the head, BOXES * SPAN_N (256) at a time, by SPAN_T rows of x, in STAGES stages of
+// 128 columns. MAKERS warpgroups fill stages in turns: one thread starts bulk copies of codes, all split x into bytes;
+// two other warpgroups multiply. Sums of 512 rows leave no registers to load x ahead, so x then passes through shared
+// memory. Rows of x with an Inf or NaN are computed last, in f32.
 #include "prelude.cuh"
 #include "bounds.cuh"
 #include "tensor.cuh"
@@ -12,19 +15,19 @@
 #include "ring.cuh"
 #define COLUMNS (3 * SPAN_T)
 #include "warpgroup_bytes.cuh"
-#define ROWS_N (SPAN_N * BOXES)  // of the head, in a stage
-#define TILES (ROWS_N / 128)     // of 64 of them, for each warpgroup
+#define ROWS_N (SPAN_N * BOXES)  // rows of the head in a stage
+#define TILES (ROWS_N / 128)     // tiles of 64 rows for each multiplying warpgroup
 #define PLANES (ROWS_N * 8)      // 16-byte words of a stage: codes, then the bytes of x
 #define STAGE (PLANES + COLUMNS * 8)
 #define GROUPS (TILE_N / 64)
 #define MAKERS (GROUP / 128 - 2)
-#define OWN (SPAN_T / 4)  // rows of x of a thread that makes bytes
+#define OWN (SPAN_T / 4)  // rows of x that a thread splits into bytes
 #define SHARED_X (TILES * COLUMNS > 192)
-#define AHEAD (SHARED_X ? 2 : 64 / SPAN_T)  // stages whose x it has asked for
+#define AHEAD (SHARED_X ? 2 : 64 / SPAN_T)  // stages whose x is loaded ahead
 #define FEWER (SHARED_X ? 40 : MAKERS == 2 ? 104 : 136)
 #define MORE (SHARED_X ? 232 : MAKERS == 2 ? 152 : 184)
 
-// Of each row of x: the power of two as a biased exponent, 0 where a value is not finite, and its length.
+// Per row of x: the biased exponent of its power of two (0 if a value is not finite), and its length.
 struct Rows {
     u32 exponent[SPAN_T];
     float length[SPAN_T];
@@ -54,13 +57,13 @@ __device__ inline void measure(Rows& of, const Floats* x, u32 rows, u32 width) {
     __syncthreads();
 }
 
-// Signed bytes of an integer of 2^-21 in [-2^22, 2^22], 2^16, 2^8 and 1 being their factors: byte 2, 1, 0.
+// Returns the signed bytes of an integer of 2^-21 in [-2^22, 2^22] with factors 2^16, 2^8 and 1, as bytes 2, 1, 0.
 __device__ inline u32 digits(float v) {
     u32 integer = __float_as_uint(v * 0x1p21f + 12582912.0f) - 0x4b400000u;
     return integer + 0x808080u ^ 0x808080u;
 }
 
-// Four columns of each of a thread's rows warp % 4, warp % 4 + 4, .. of a stage, asked for AHEAD stages ahead.
+// Four columns of each of a thread's rows warp % 4, warp % 4 + 4, ... of a stage, loaded AHEAD stages ahead.
 struct Coming {
 #if SHARED_X
     Floats* v;  // [OWN][128] of all threads
@@ -89,7 +92,7 @@ struct Coming {
     }
     __device__ Floats at(u32 i) const { return v[i]; }
 #endif
-    // As bytes.
+    // Splits the values into bytes.
     __device__ void put(u32* planes, const Rows& of) const {
         u32 column = threadIdx.x % 32;
 #pragma unroll(SHARED_X ? 2 : OWN)
@@ -107,7 +110,7 @@ struct Coming {
     }
 };
 
-// What is in the sums of 64 rows n: approximate logits, and the best bound of each row of x among them.
+// Stores the sums of 64 rows n: approximate logits, and the best bound of each row of x among them.
 __device__ inline void finish(const int* sums, u32 n, const Rows& of, float* logits, u32* lowest, const float* scale,
                               const float* error, u32 rows, u32 outs, u32 stride) {
     float factor[2], apart[2];
@@ -132,7 +135,7 @@ __device__ inline void finish(const int* sums, u32 n, const Rows& of, float* log
     }
 }
 
-// Drafts of the rows of x that have a value that is not finite.
+// Approximate logits of the rows of x with a value that is not finite.
 __device__ inline void approx_others(const Rows& of, const float* x, const signed char* codes, const float* scale,
                                     float* logits, u32 n_first, u32 rows, u32 outs, u32 width, u32 stride) {
     for (u32 token = 0; token < min(rows, (u32)SPAN_T); token++) {
@@ -154,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     __shared__ u32 lowest[GROUPS * SPAN_T];  // order_of the best bounds
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = (width + 127) / 128;
-    u32 block = blockIdx.y * gridDim.x + blockIdx.x;  // those that read the same codes are neighbours: the L2 cache serves the second
+    u32 block = blockIdx.y * gridDim.x + blockIdx.x;  // neighbouring blocks read the same codes, so that the L2 cache serves the second
     u32 n_first = block / gridDim.y * TILE_N, t_first = block % gridDim.y * SPAN_T;
     u32 count = (min((u32)TILE_N, outs - n_first) + ROWS_N - 1) / ROWS_N * chunks;
     auto copy = [&](u32 i, u32 stage) {
@@ -164,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
                      full + stage);
     };
     let_next_start();
-    u32 maker = warp / 4 - 2;  // from warp 8 on
+    u32 maker = warp / 4 - 2;  // filling warpgroups start at warp 8
     if (threadIdx.x == 256) {
         for (u32 i = 0; i < STAGES; i++) {
             barrier_init(full + i, 5);

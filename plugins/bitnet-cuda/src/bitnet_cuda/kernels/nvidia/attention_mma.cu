@@ -1,10 +1,11 @@
-// attention for prompts, on tensor cores (compute capability 8.0 and later; f16 or int8 caches, HEAD_DIM 64, 128 or 256).
-// out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], with a running maximum over blocks of 64
-// positions (flash attention, Dao et al. 2022). A thread block takes TILE_T rows of the step and TILE_N query heads of one
-// key/value head; each warp 16 rows of one head. Keys and values come in by asynchronous copies, a block ahead.
-// q and the weights are f32: each is the sum of two f16 (22 bits), multiplied one after the other, so that f16 products
-// lose nothing that f32 would keep. |q| * scale must stay below 45,000, else the row becomes NaN.
-// Rows of a tile that belong to one sequence are done together, sequence after sequence.
+// attention for prompts on tensor cores (compute capability 8.0 and later; f16 or int8 caches, HEAD_DIM 64, 128 or
+// 256): out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], with a running maximum over blocks
+// of 64 positions (flash attention, Dao et al. 2022).
+// A thread block computes TILE_T rows of the step and TILE_N query heads of one key/value head; each warp computes 16
+// rows of one head. Keys and values are copied asynchronously, one cache block ahead. Rows of a tile that belong to one
+// sequence are processed together, one sequence after the other.
+// q and the softmax weights are f32: each is split into the sum of two f16 (22 bits), multiplied in sequence, so that
+// f16 products lose nothing that f32 would keep. |q| * scale must stay below 45,000, else the row becomes NaN.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "halves.cuh"
@@ -17,10 +18,10 @@ struct alignas(8) Pair {
     float a, b;
 };
 
-// A warp's 16 rows of queries: fragments of each 16 columns. Those of 256 have no room in registers.
+// The fragments of a warp's 16 query rows, 16 columns each. Those of 256 elements do not fit the registers.
 #if HEAD_DIM > 128
 struct Queries {
-    Words* own;  // shared, of this lane
+    Words* own;  // in shared memory, of this lane
     __device__ explicit Queries(Words* shared) : own(shared + threadIdx.x / 32 * K_STEPS * 64 + threadIdx.x % 32) {}
     __device__ void store(int k, const u32* high, const u32* low) {
         own[64 * k] = {high[0], high[1], high[2], high[3]};
@@ -47,7 +48,7 @@ struct Queries {
 };
 #endif
 
-__device__ inline float over_row(float v, bool largest) {  // the four lanes that share a row of a fragment
+__device__ inline float over_row(float v, bool largest) {  // over the four lanes that share a row of a fragment
     for (int d = 1; d < 4; d *= 2) {
         float other = shuffle_xor(v, d);
         v = largest ? fmaxf(v, other) : v + other;
@@ -55,9 +56,9 @@ __device__ inline float over_row(float v, bool largest) {  // the four lanes tha
     return v;
 }
 
-typedef float Scores[KV_BLOCK / 8][4];  // of 16 rows with a block of positions, in a lane's places of mma.m16n8k16
+typedef float Scores[KV_BLOCK / 8][4];  // of 16 rows with a block of positions, in the layout of mma.m16n8k16
 
-// Queries of 16 rows from `first` on, of which those behind the last are copies of it, times scale, in powers of two.
+// Loads queries of 16 rows from `first` on, times scale and log2(e). Rows past the last one repeat it.
 __device__ inline void load_queries(Queries& queries, const float* q, size_t stride, u32 first, u32 rows, float scale) {
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float factor = scale * LOG2_E;
@@ -96,7 +97,7 @@ __device__ inline void multiply_keys(Scores& s, const Queries& queries, const Wo
     }
 }
 
-// Scores of positions behind the last ones of rows g and g + 8 become -inf. start: the block's first position.
+// Sets scores of positions past the last ones of rows g and g + 8 to -inf. start: the block's first position.
 __device__ inline void mask(Scores& s, int start, const int (&last)[2]) {
     int t = threadIdx.x % 4;
 #pragma unroll
@@ -106,7 +107,7 @@ __device__ inline void mask(Scores& s, int start, const int (&last)[2]) {
             if (start + 8 * n + 2 * t + j % 2 > last[j / 2]) s[n][j] = minus_infinity();
 }
 
-// A warp's 16 rows: sums of weighted values, largest scores and sums of weights of rows g and g + 8, in a lane's places of
+// A warp's 16 rows: sums of weighted values, largest scores and sums of weights of rows g and g + 8, in the layout of
 // mma.m16n8k16.
 struct Rows16 {
     float acc[HEAD_DIM / 8][4], largest[2], total[2];
@@ -117,7 +118,7 @@ struct Rows16 {
 #pragma unroll
             for (int j = 0; j < 4; j++) acc[n][j] = 0.0f;
     }
-    // Scores become weights of a running maximum, by which the sums so far are scaled.
+    // Turns scores into weights relative to a running maximum, and rescales the sums so far.
     __device__ void weigh(Scores& s) {
         float now[2] = {largest[0], largest[1]}, rescale[2];
 #pragma unroll
@@ -167,7 +168,7 @@ struct Rows16 {
             }
         }
     }
-    // to: row g + 8 i, the lane's first element. sum: of the row's weights.
+    // to: the lane's first element of row g + 8 i. sum: of the row's weights.
     __device__ void store(Pair* to, int i, float sum, bool used) const {
         float factor = used ? 1.0f / (sum * VALUE_UNITS) : 0.0f;
 #pragma unroll
@@ -175,7 +176,8 @@ struct Rows16 {
     }
 };
 
-// The warp's rows, `at`.. of the tile, from `run` to `end`, whose sequence has the blocks of `table` up to position `longest`.
+// Processes the warp's rows `at`.. of the tile, from `run` to `end`, of one sequence with the cache blocks of `table`
+// up to position `longest`.
 __device__ inline void attend(Rows16& mine, const Queries& queries, const CacheBlocks& cache, const int* positions, u32 at,
                               u32 run, u32 end, int longest, const int* table, u32 n_kv_heads, u32 kv_head) {
     u32 g = threadIdx.x % 32 / 4;
@@ -184,7 +186,7 @@ __device__ inline void attend(Rows16& mine, const Queries& queries, const CacheB
         u32 row = at + g + 8 * i;
         last[i] = row >= run && row < end ? positions[row] : -1;
     }
-    int deepest = (int)warp_max((float)max(last[0], last[1]));  // positions are far below 2^24
+    int deepest = (int)warp_max((float)max(last[0], last[1]));  // exact, since positions are far below 2^24
     int shallowest = -(int)warp_max((float)-min(last[0], last[1]));
     u32 blocks = (u32)longest / KV_BLOCK + 1;
     for (u32 b = 0; b <= blocks; b++) {

@@ -1,10 +1,11 @@
-// attention for prompts, on Hopper's warpgroup tensor cores (compute capability 9.0; f16 caches, 128 elements a head).
-// out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t]: attention_mma.cu in warpgroup products, with
-// q and the weights as the sum of two f16 here too. A thread block takes TILE_T rows of the step and TILE_N query heads of
-// one key/value head. Its two warpgroups have half of the rows each and read the same keys and values, or (PAIRED) all rows, every
-// other block of positions each, and put their parts together at the end: where there are few rows. One thread keeps copies of
-// STAGES blocks of 64 positions under way.
-// Not for heads of 64: the compiler (ptxas 13.0) then gives the queries' registers to the weights.
+// attention for prompts on Hopper's warpgroup tensor cores (compute capability 9.0; f16 caches, 128 elements per head):
+// out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], with q and the weights as the sum of two
+// f16 as in attention_mma.cu.
+// A thread block computes TILE_T rows of the step and TILE_N query heads of one key/value head. Its two warpgroups have
+// half of the rows each and read the same keys and values. With PAIRED, for few rows, both have all rows and every
+// other block of positions each, and combine their results at the end. One thread keeps copies of STAGES blocks of 64
+// positions in flight.
+// Heads of 64 elements are not supported: the compiler (ptxas 13.0) assigns the queries' registers to the weights.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "barrier.cuh"
@@ -14,20 +15,20 @@
 #define HALF (KV_BLOCK * HEAD_DIM / 8)  // 16-byte words of a block's keys, or values
 #define STAGE (2 * HALF)
 #define K_STEPS (HEAD_DIM / 16)
-#define ROWS (PAIRED ? TILE_T : TILE_T / 2)  // of a warpgroup
+#define ROWS (PAIRED ? TILE_T : TILE_T / 2)  // rows of a warpgroup
 #define LOG2_E 1.44269504f
 
 struct alignas(8) Pair {
     float a, b;
 };
 
-// joined: the second warpgroup's part is there; tail: a warpgroup has cleared what lies behind the last position.
+// joined: the second warpgroup's result is stored; tail: a warpgroup has cleared the rows past the last position.
 struct Shared {
     Barrier full[STAGES], empty[STAGES], joined, tail[2];
     int positions[TILE_T], sequences[TILE_T];
 };
 
-// Neighbouring rows of one sequence, and what they read.
+// Neighbouring rows of one sequence, and the cache blocks that they read.
 struct Run {
     u32 first, end;
     int longest;
@@ -42,7 +43,7 @@ __device__ inline Run run_at(const Shared& s, u32 first, const int* tables, u32 
     return {first, end, longest, tables + (size_t)max(sequence, 0) * max_blocks};
 }
 
-__device__ inline float over_row(float v, bool largest) {  // the four lanes that share a row of a fragment
+__device__ inline float over_row(float v, bool largest) {  // over the four lanes that share a row of a fragment
     for (int d = 1; d < 4; d *= 2) {
         float other = shuffle_xor(v, d);
         v = largest ? fmaxf(v, other) : v + other;
@@ -50,7 +51,7 @@ __device__ inline float over_row(float v, bool largest) {  // the four lanes tha
     return v;
 }
 
-// What one thread copies for all, in rows of 128 bytes; a cache row lies in HEAD_DIM / 64 such rows.
+// The copies that one thread starts for all, in rows of 128 bytes; a cache row has HEAD_DIM / 64 such rows.
 __device__ inline void copy_blocks(Shared& s, Words* stages, const TensorMap& keys, const TensorMap& values, const int* tables,
                                    u32 max_blocks, u32 kv_heads, u32 kv_head) {
     u32 count = 0;
@@ -75,7 +76,7 @@ struct Queries {
 struct Attention {
     float acc[HEAD_DIM / 8][4], largest[2], total[2];
 
-    // s becomes the weights of 64 positions, times 2^-largest; what was summed before is scaled to that.
+    // Turns s into the weights of 64 positions, times 2^-largest, and rescales the earlier sums to that.
     __device__ void weigh(float (*s)[4]) {
         float now[2] = {largest[0], largest[1]}, rescale[2];
 #pragma unroll
@@ -104,7 +105,7 @@ struct Attention {
 #pragma unroll
                 for (int j = 0; j < 4; j++) acc[n][j] *= rescale[j / 2];
     }
-    // The other warpgroup's part, which lies in shared memory.
+    // Adds the other warpgroup's result from shared memory.
     __device__ void put(float* to, float* sums) const {
 #pragma unroll
         for (int i = 0; i < 2; i++) sums[128 * i] = largest[i], sums[128 * (2 + i)] = total[i];
@@ -181,14 +182,14 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
             u32 row = at + g + 8 * i;
             last[i] = row >= run.first && row < run.end ? s.positions[row] : -1;
         }
-        int shallowest = -(int)warp_max((float)-min(last[0], last[1]));  // positions are far below 2^24
+        int shallowest = -(int)warp_max((float)-min(last[0], last[1]));  // exact, since positions are far below 2^24
         for (u32 b = 0; b < run.blocks(); b++, count++) {
             if (PAIRED && count % 2 != own) continue;
             int start = (int)b * KV_BLOCK;
             u32 stage = count % STAGES, cached = (u32)run.longest + 1 - b * KV_BLOCK;
             Words *of_keys = stages + stage * STAGE, *of_values = of_keys + HALF;
             barrier_wait(s.full + stage, count / STAGES % 2);
-            if (cached < KV_BLOCK) {  // what lies behind may be anything, NaN too
+            if (cached < KV_BLOCK) {  // rows past the last position may hold anything, NaN too
                 for (u32 i = threadIdx.x % 128; i < (KV_BLOCK - cached) * (HEAD_DIM / 8); i += 128)
                     of_values[i % (HEAD_DIM / 64) * KV_BLOCK * 8 + cached * 8 + i / (HEAD_DIM / 64)] = Words{0, 0, 0, 0};
                 show_to_tensor_cores();
@@ -204,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
                 warpgroup_mma_half<0>(w[0], of.high[k], part, 32 * (k % 4), true);
             }
             warpgroup_commit();
-            warpgroup_wait<0>();  // for the values of the block before, too
+            warpgroup_wait<0>();  // also for the values of the block before
             if (before < STAGES && lane == 0) barrier_arrive(s.empty + before);
             before = stage;
             if (start + KV_BLOCK - 1 > shallowest)

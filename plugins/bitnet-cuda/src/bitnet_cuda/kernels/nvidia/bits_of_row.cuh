@@ -1,12 +1,14 @@
-// A row of activations as eight columns of single bits, which count 1, 2, 4, .., -128: a warp has STEPS units of 256 columns, two I2_S
-// blocks each. Words of codes are rows of bits as they stand, and their upper bits count twice, so that the sum of a block in lane
-// (g, t) is the exact sum over bits 2 t and 2 t + 1; four lanes have all of it. Scales are of 128 columns, or of a row.
+// A row of activations as eight columns of single bits with weights 1, 2, 4, .., -128: a warp has STEPS units of 256
+// columns, two I2_S blocks each. Words of codes are rows of bits without unpacking, and their upper bits count twice,
+// so that the sum of a block in lane (g, t) is the exact sum over bits 2 t and 2 t + 1; four lanes together have the
+// whole sum. Scales are per 128 columns or per row.
 #include "tensor.cuh"
 
-#define BIAS 12582912.0f  // 1.5 * 2^23: its bits, plus an integer, are those of the sum
+#define BIAS 12582912.0f  // 1.5 * 2^23: its bits plus an integer are the bits of BIAS plus the integer
 #define BIAS_BITS 0x4b400000
 
-// Bit g of each byte of four words of activations, one for each plane, where the lower bits of a word's codes are.
+// Returns bit g of each byte of four words of activations, one per plane, at the positions of the lower bits of a
+// word's codes.
 __device__ inline u32 bit_of(const u32 (&plane)[4], u32 g) {
     return (rotated_right(plane[0], g - 6) & 0x40404040u) | (rotated_right(plane[1], g - 4) & 0x10101010u) |
            (rotated_right(plane[2], g - 2) & 0x04040404u) | (rotated_right(plane[3], g) & 0x01010101u);
@@ -17,7 +19,7 @@ struct OneRow {
     float factor[2 * STEPS];
     int start[2 * STEPS];  // BIAS less the sum of the activations, since codes are one too large
 
-    // q: words of the row; scale: of each 32 columns, or null. Neither is read beyond `blocks` blocks.
+    // q: words of the row; scale: one per 32 columns, or null. Neither is read past `blocks` blocks.
     __device__ void load(const u32* q, const float* scale, u32 blocks) {
         u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, mine[2 * STEPS];
 #pragma unroll
@@ -43,12 +45,13 @@ struct OneRow {
         }
     }
 
-    // Block 0 or 1 of this warp's unit i / 2, counted from the row's first.
+    // Returns block 0 or 1 of this warp's unit i / 2, counted from the row's first.
     __device__ static u32 block_of(int i) { return 2 * (i / 2 * WARPS + threadIdx.x / 32) + i % 2; }
-    // What the second of a lane's columns counts beside the first.
+    // Returns the weight of the second of a lane's columns relative to the first.
     __device__ static int odd() { return threadIdx.x % 4 == 3 ? -2 : 2; }
 
-    // sum[r] += this lane's share of block i in row g + 8 r, whose weights have scale[r]. codes: an A fragment of single bits.
+    // sum[r] += this lane's share of block i in row g + 8 r, whose weights have scale[r]. codes: an A fragment of
+    // single bits.
     __device__ void add(float (&sum)[2], int i, const u32 (&codes)[4], const float (&scale)[2]) const {
         int lower[4] = {0, 0, 0, 0}, upper[4] = {0, 0, 0, 0};
         mma_bits(lower, codes, bits[i][0], bits[i][1]);
@@ -60,12 +63,12 @@ struct OneRow {
         }
     }
 
-    // partial[16]: the warp's share of the rows, of which each lane has its own.
+    // partial[16]: the warp's share of the rows; each lane has its own.
     __device__ static void leave(const float (&sum)[2], float* partial) {
         u32 t = threadIdx.x % 4;
         float other = shuffle_xor(t % 2 ? sum[0] : sum[1], 1);  // then a lane has one row, and its neighbour the other
         float v = (t % 2 ? sum[1] : sum[0]) + other;
         v += shuffle_xor(v, 2);
-        partial[t % 2 * 8 + threadIdx.x % 32 / 4] = v;  // lanes t and t + 2 the same
+        partial[t % 2 * 8 + threadIdx.x % 32 / 4] = v;  // lanes t and t + 2 hold the same value
     }
 };

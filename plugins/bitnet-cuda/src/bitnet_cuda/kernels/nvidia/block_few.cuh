@@ -1,6 +1,6 @@
-// Ternary products with block scales for few rows on tensor cores; weights are read as in ternary_few.cuh, 16 bytes a lane:
-// of a unit of 256 columns, two I2_S blocks, lane (g, t) has half t % 2 of block t / 2. An activation block is one plane of
-// one I2_S block, so sums have to be kept apart by plane and block before they are scaled.
+// Ternary products with block scales for few rows on tensor cores. Weights are loaded as in ternary_few.cuh, 16 bytes
+// per lane: of a unit of 256 columns, two I2_S blocks, lane (g, t) has half t % 2 of block t / 2. An activation block
+// is one plane of one I2_S block, so sums are kept apart by plane and block until they are scaled.
 #include "ternary_few.cuh"
 #include "few_scales.cuh"
 #include "regrouped.cuh"

@@ -1,11 +1,13 @@
-// Ternary products with block scales of few rows on Hopper's warpgroup tensor cores (compute capability 9.0):
-// out[n, t] = sum over blocks b of 128 columns of wscale[n, 128 b / BLOCK] * sum over its parts p of 32 columns of scale[t, 4 b + p] *
-// (sum of (code[n, k] - 1) * q[t, k], exact in 32-bit integers). With ABLOCK 128 the block is one part.
-// A block's warpgroups multiply ROW_TILES tiles of 64 weight rows by SPAN_T tokens, COLUMNS at a time. The SHARES warpgroups of one tile (1, 2
-// or 4) take column blocks in turns, and their sums are added in order: how an output is added up depends on SHARES and SPLITS, not on the number of tokens.
-// One thread keeps bulk copies of STAGES lines of four column blocks under way: codes before the kernels ahead have ended.
-// I2_S blocks are the A fragments (matmul_ternary_mma.cu), unpacked into registers as 64 * (code - 1). With GATED a tile has 32 rows of each
-// half of the weights, so that the two rows of a lane belong together.
+// Ternary products with block scales of few rows on Hopper's warpgroup tensor cores (compute capability 9.0): out[n, t]
+// = sum over blocks b of 128 columns of wscale[n, 128 b / BLOCK] * sum over its parts p of 32 columns of scale[t, 4 b +
+// p] * (sum of (code[n, k] - 1) * q[t, k], exact 32-bit integers). With ABLOCK 128 a block is one part.
+// The warpgroups of a thread block multiply ROW_TILES tiles of 64 weight rows by SPAN_T tokens, COLUMNS at a time. The
+// SHARES warpgroups of one tile (1, 2 or 4) take column blocks in turns, and their sums are added in order: the order
+// of an output's sum depends on SHARES and SPLITS, not on the number of tokens.
+// One thread keeps bulk copies of STAGES lines of four column blocks in flight; copies of codes start before the
+// preceding kernels have finished. I2_S blocks are the A fragments (matmul_ternary_mma.cu), unpacked into registers as
+// 64 * (code - 1). With GATED a tile has 32 rows of each half of the weights, so that the two rows of a lane belong to
+// the same output.
 #include "tensor.cuh"
 #define CODE "s8"
 #include "warpgroup.cuh"
@@ -14,18 +16,18 @@
 #define WARPGROUPS (GROUP / 128)
 #define SHARES (WARPGROUPS / ROW_TILES)  // warpgroups of a tile
 #define SPAN_N (64 * ROW_TILES)
-#define BESIDE (GATED ? SPAN_N / 2 : 8)    // rows from one of a lane's to the other
+#define BESIDE (GATED ? SPAN_N / 2 : 8)    // distance of a lane's two rows
 #define TOKENS (SPAN_N * 8)                // 16-byte words of a stage: codes, activations of each of its column blocks,
-#define FACTORS (TOKENS + 4 * SPAN_T * 8)  // scales of activations, sixteen a token
+#define FACTORS (TOKENS + 4 * SPAN_T * 8)  // activation scales, sixteen per token
 #define STAGE ((FACTORS + SPAN_T * 4 + 63) / 64 * 64)
-#define SUMS (SPAN_T / 2)                  // of a thread
-#define PARTS (ABLOCK == 128 ? 1 : 4)      // of a column block that have activation scales of their own
+#define SUMS (SPAN_T / 2)                  // sums of a thread
+#define PARTS (ABLOCK == 128 ? 1 : 4)      // parts of a column block with their own activation scales
 
 struct Shared {
     Barrier codes[STAGES], tokens[STAGES], empty[STAGES];
 };
 
-// The lines of a thread block, of one of SPLITS parts of the columns.
+// The lines of a thread block, which has one of SPLITS parts of the columns.
 struct Part {
     u32 first, lines, blocks;  // its first line; its lines and column blocks
 
@@ -35,11 +37,11 @@ struct Part {
         blocks = min(4 * each, all - min(all, 4 * first));
         lines = (blocks + 3) / 4;
     }
-    // Scales of a row of weights in shared memory, against conflicts of banks; as many for each part.
+    // Floats between the scales of weight rows in shared memory, against bank conflicts; the same for each part.
     __device__ static u32 pitch(u32 width) { return ((width / 128 + 3) / 4 + SPLITS - 1) / SPLITS * 4 + 1; }
 };
 
-// What one thread copies.
+// The copies that one thread starts.
 struct Copies {
     Words* stages;
     Shared& s;
@@ -56,7 +58,7 @@ struct Copies {
         copy_groups(stages + stage * STAGE + TOKENS, activations, 0, 4 * line, s.tokens + stage);
         copy_box(stages + stage * STAGE + FACTORS, scales, 64 * line, 0, s.tokens + stage);
     }
-    // The line that follows in a stage once all have read line i of the part.
+    // Starts the copy of the next line into a stage once all have read line i of the part.
     __device__ void next(const Part& part, u32 i, Ring at) const {
         if (i + STAGES >= part.lines) return;
         barrier_wait(s.empty + at.stage, at.phase);
@@ -65,7 +67,7 @@ struct Copies {
     }
 };
 
-// Asks for the scales of the block's rows of weights: of each row those of its column blocks.
+// Starts the copies of the scales of the block's weight rows, for its column blocks.
 __device__ inline void load_scales(float* to, const float* wscale, const Part& part, u32 n_first, u32 outs, u32 width) {
     u32 of_row = (width + BLOCK - 1) / BLOCK, pitch = Part::pitch(width);
     for (u32 n = threadIdx.x / 32; n < SPAN_N; n += GROUP / 32) {
@@ -82,7 +84,7 @@ struct Multiplier {
     const float* weights;  // scales of this lane's first row
     u32 pitch, row, share, lane;
 
-    // The words of 16 rows of column block b of a stage, into four planes of 64 * (code - 1).
+    // Unpacks the words of 16 rows of column block b of a stage into four planes of 64 * (code - 1).
     __device__ void unpack(u32 (&a)[4][4], const Words* stage, u32 b) const {
         const u32* codes = (const u32*)stage + row * 32 + lane % 4;
 #pragma unroll
@@ -93,7 +95,7 @@ struct Multiplier {
             for (int p = 0; p < 4; p++) a[p][i] = settled(packed << (2 * p) & 0xc0c0c0c0u);
         }
     }
-    // acc += what the parts' sums of COLUMNS tokens come to.
+    // acc += the parts' sums for COLUMNS tokens, scaled.
     __device__ void weigh(float* acc, const int (&sums)[PARTS][COLUMNS / 2], const Floats (&factors)[COLUMNS / 4], const float (&weight)[2]) const {
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; i++) {
@@ -126,7 +128,7 @@ struct Multiplier {
             weigh(acc + i * (COLUMNS / 2), sums, factors, weight);
         }
     }
-    // The sums of this warpgroup's column blocks. One thread asks for what comes where the line before was.
+    // Adds this warpgroup's column blocks. One thread starts the next copies into stages that all have read.
     __device__ void part(float (&acc)[SUMS], const Part& part, const Copies& copies) const {
 #pragma unroll
         for (int i = 0; i < SUMS; i++) acc[i] = 0.0f;
@@ -144,7 +146,8 @@ struct Multiplier {
     }
 };
 
-// A block's work from its start. acc: the sums of this warpgroup's column blocks, of rows `row` and row + BESIDE of the block's weights.
+// The main loop of a block. acc: the sums of this warpgroup's column blocks for rows `row` and row + BESIDE of the
+// block's weights.
 __device__ inline void group_sums(float (&acc)[SUMS], Words* stages, u32 row, u32 share, const float* wscale, u32 outs, u32 width,
                                   const TensorMap& weights, const TensorMap& tokens, const TensorMap& scales) {
     __shared__ Shared s;

@@ -1,28 +1,29 @@
-// One row of activations times weights with block scales, on tensor cores. The rows of weights pass by in pieces of 16, DEPTH
-// of them on their way to registers; warps share the columns, 256 at a time as in few_codes.cuh, STEPS times each.
-// The eight columns of a product are the planes of the two I2_S blocks of a warp's 256 columns, so that eight sums of a matrix
-// row come out apart, two of them, of the same 64 columns, in each of the four lanes that share the row. Planes keep their
-// factors 64, 16, 4 and 1 (then a fragment is a word and a mask) and sums begin at BIAS less the sum of the activations.
+// One row of activations times weights with block scales, on tensor cores. Weight rows are processed in pieces of 16,
+// DEPTH of them in flight to registers; warps share the columns, 256 at a time as in few_codes.cuh, STEPS times each.
+// The eight columns of a product are the planes of the two I2_S blocks of a warp's 256 columns, so that a weight row
+// has eight separate sums, two of them, of the same 64 columns, in each of the four lanes that share the row. Planes
+// keep their factors 64, 16, 4 and 1 (so that a fragment is a word and a mask), and sums start at BIAS less the sum of
+// the activations.
 #include "tensor.cuh"
 
 #define WARPS (GROUP / 32)
 #define PIECES (ROWS / 16)             // an even number
-#define DEPTH (STEPS == 1 ? 2 : 1)     // pieces
-#define RESIDENT (STEPS == 1 ? 2 : 1)  // blocks that a multiprocessor has room for
+#define DEPTH (STEPS == 1 ? 2 : 1)     // pieces in flight
+#define RESIDENT (STEPS == 1 ? 2 : 1)  // blocks that fit on a multiprocessor
 #define WIDTH ((COLUMNS + 127) / 128 * 128)
-#define SCALES ((WIDTH + BLOCK - 1) / BLOCK)  // of a row of weights
-#define BIAS 12582912.0f  // 1.5 * 2^23: its bits, plus an integer, are those of the sum
+#define SCALES ((WIDTH + BLOCK - 1) / BLOCK)  // scales of a weight row
+#define BIAS 12582912.0f  // 1.5 * 2^23: its bits plus an integer are the bits of BIAS plus the integer
 #define BIAS_BITS 0x4b400000
 
-// First block of 128 columns of this warp's unit i.
+// Returns the first block of 128 columns of this warp's unit i.
 __device__ inline u32 unit_block(int i) { return 2 * (i * WARPS + threadIdx.x / 32); }
 
-// Rows g and g + 8 of a piece. What warps have beyond WIDTH is multiplied by activations of 0.
+// Rows g and g + 8 of a piece. Columns past WIDTH are multiplied by activations of 0.
 struct Piece {
     Words codes[STEPS][2];
     float scale[STEPS][2];
 
-    // row_of(j): the matrix row of row j of the block's.
+    // row_of(j): the weight row of row j of the block.
     template <class RowOf>
     __device__ void load(const Words* w, const float* wscale, u32 p, RowOf row_of) {
 #pragma unroll
@@ -44,7 +45,7 @@ struct OneRow {
     float factor[STEPS][2];
     int start[STEPS][2];
 
-    // q: shared, from column 0 on; factors: shared, of each 32 columns, or null.
+    // q: in shared memory, from column 0 on; factors: in shared memory, one per 32 columns, or null.
     __device__ void load(const Words* q, const float* factors) {
         u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -91,11 +92,11 @@ struct OneRow {
         float other = shuffle_xor(t % 2 ? sum[0] : sum[1], 1);  // then a lane has one row, and its neighbour the other
         float v = (t % 2 ? sum[1] : sum[0]) + other;
         v += shuffle_xor(v, 2);
-        partial[t % 2 * 8 + threadIdx.x % 32 / 4] = v;  // lanes t and t + 2 the same
+        partial[t % 2 * 8 + threadIdx.x % 32 / 4] = v;  // lanes t and t + 2 hold the same value
     }
 };
 
-// partial[WARPS][ROWS]; ready(): called once the first pieces are under way, makes q and factors.
+// partial[WARPS][ROWS]; ready(): called while the first pieces are in flight; prepares q and factors.
 template <class RowOf, class Ready>
 __device__ inline void multiply_rows(const Words* w, const float* wscale, float (*partial)[ROWS], const Words* q,
                                      const float* factors, RowOf row_of, Ready ready) {

@@ -1,17 +1,18 @@
-// One to eight rows of activations times weights with block scales, on tensor cores:
-// out[n, t] = sum over blocks b of 128 columns of wscale[n, 128 b / BLOCK] * (sum over planes s of scale[t, 4 b + s] * (sum of code[n, k] * q[t, k],
-// exact, over the plane's 32 columns) - sum over s of scale[t, 4 b + s] * qsum[t, 4 b + s]).
-// The rows of weights pass by in PIECES of 16, DEPTH of them on their way to registers before the kernels ahead have ended. Warps share the columns,
-// 256 each, and SPLITS blocks share them too: how an output is added up does not depend on the number of rows of activations.
-// A fragment is a word and a mask, so that planes keep their factors 64, 16, 4 and 1; sums begin at the bits of BIAS, so that a subtraction takes
-// the place of a conversion of half its rate.
+// One to eight rows of activations times weights with block scales, on tensor cores: out[n, t] = sum over blocks b of
+// 128 columns of wscale[n, 128 b / BLOCK] * (sum over planes s of scale[t, 4 b + s] * (sum of code[n, k] * q[t, k] over
+// the plane's 32 columns, exact) - sum over s of scale[t, 4 b + s] * qsum[t, 4 b + s]).
+// Weight rows are processed in PIECES of 16, DEPTH of them in flight to registers before the preceding kernels have
+// finished. Warps share the columns, 256 each, and SPLITS blocks share them too: the order of an output's sum does not
+// depend on the number of rows of activations.
+// A fragment is a word and a mask, so planes keep their factors 64, 16, 4 and 1; sums start at the bits of BIAS, so
+// that a subtraction replaces a conversion, which has half its rate.
 #include "tensor.cuh"
 #include "regrouped.cuh"
 
 #define WARPS (GROUP / 32)
-#define SUMS (PIECES * 128)                   // of a warp, and of a block
-#define PITCH ((2 * WARPS + 7) / 8 * 8 + 4)   // scales of a row of weights in shared memory, against conflicts of banks
-#define BIAS 12582912.0f                      // 1.5 * 2^23: its bits, plus an integer, are those of the sum
+#define SUMS (PIECES * 128)                   // sums of a warp, and of a block
+#define PITCH ((2 * WARPS + 7) / 8 * 8 + 4)   // floats between the scales of weight rows in shared memory, against bank conflicts
+#define BIAS 12582912.0f                      // 1.5 * 2^23: its bits plus an integer are the bits of BIAS plus the integer
 #define BIAS_BITS 0x4b400000
 
 struct alignas(8) Pair {
@@ -32,8 +33,9 @@ struct Columns {
     __device__ u32 block() const { return first + threadIdx.x / 32 * 2; }
 };
 
-// The columns of this warp's activations in shared memory: rows of 256 bytes and 32 against conflicts of banks, then 32 bytes of scales and of sums of
-// codes a row. They come in whole lines, since every block reads them at the same time: a request for each lane's own bytes took longer.
+// The columns of this warp's activations in shared memory: rows of 256 bytes, padded by 32 against bank conflicts, then
+// 32 bytes per row of scales and of sums of codes. They are copied in whole lines, since every block reads them at the
+// same time: loads of each lane's own bytes took longer.
 struct Tokens {
     char *q, *scale, *qsum;
 
@@ -53,11 +55,11 @@ struct Tokens {
     }
 };
 
-// What this lane has of the activations: columns of token lane / 4 to multiply, scales of tokens 2 (lane % 4) and the next.
+// This lane's activations: columns of token lane / 4 to multiply, scales of tokens 2 (lane % 4) and the next.
 struct Activations {
     Pair q[2][4];
     float factor[2][4][2];  // of block, plane and token
-    float minus[2][2];      // the sums of activations, since codes are one too large
+    float minus[2][2];      // sums of activations, since codes are one too large
 
     __device__ void load(const Columns& columns, const Tokens& tokens, u32 rows) {
         u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -84,11 +86,11 @@ struct Activations {
     }
 };
 
-// Rows g and g + 8 of a piece. What warps have beyond the last column block is multiplied by activations of 0.
+// Rows g and g + 8 of a piece. Columns past the last column block are multiplied by activations of 0.
 struct Piece {
     Words codes[2];
 
-    // row_of(j): the matrix row of row j of the block's.
+    // row_of(j): the weight row of row j of the block.
     template <class RowOf>
     __device__ void load(const Columns& columns, const Words* w, u32 p, RowOf row_of) {
         u32 half = min(2 * columns.block() + threadIdx.x % 4, 2 * columns.all - 1);  // of the row's I2_S blocks
@@ -96,8 +98,8 @@ struct Piece {
         for (int r = 0; r < 2; r++)
             codes[r] = load_streaming(w + (size_t)row_of(16 * p + 8 * r + threadIdx.x % 32 / 4) * (2 * columns.all) + half);
     }
-    // The warp's share of the piece: of rows g and g + 8, tokens 2 t and 2 t + 1. weights: shared, scales of the piece's rows from the warp's
-    // first block on.
+    // Adds the warp's share of the piece: rows g and g + 8, tokens 2 t and 2 t + 1. weights: in shared memory, scales
+    // of the piece's rows from the warp's first block on.
     __device__ Floats multiply(const Activations& x, const float* weights) const {
         Words low = regrouped(codes[0]), high = regrouped(codes[1]);
         u32 g = threadIdx.x % 32 / 4;
@@ -122,7 +124,7 @@ struct Piece {
     }
 };
 
-// Asks for the scales of the block's rows of weights, of its columns.
+// Starts the copies of the scales of the block's weight rows, for its columns.
 template <class RowOf>
 __device__ inline void load_scales(const Columns& columns, float* to, const float* wscale, u32 width, RowOf row_of) {
     u32 of_row = (width + BLOCK - 1) / BLOCK;
@@ -132,8 +134,9 @@ __device__ inline void load_scales(const Columns& columns, float* to, const floa
     copy_group();
 }
 
-// The shares of all warps in the sums of the block's rows, partial[WARPS][ROOM], where each warp's activations were before; scales: PITCH for each
-// row. Both are shared memory. ready(): called once the kernels ahead have ended.
+// Computes the shares of all warps in the sums of the block's rows, partial[WARPS][ROOM], in the place of each warp's
+// activations; scales: PITCH per row. Both are in shared memory. ready(): called once the preceding kernels have
+// finished.
 template <class RowOf, class Ready>
 __device__ inline void multiply_rows(float* partial, float* scales, const Words* w, const float* wscale, const void* q, const float* scale,
                                      const int* qsum, u32 rows, u32 width, RowOf row_of, Ready ready) {
@@ -168,7 +171,7 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
     __syncthreads();
 }
 
-// Sum i of the block's: that of row `row` and token `token`.
+// Returns sum i of the block's: that of row `row` and token `token`.
 struct Place {
     u32 row, token;
 

@@ -1,6 +1,6 @@
-// Scales of a tile with block scales: a stage of ternary_tile.cuh also holds, from its 16-byte word FACTORS on, the scales of
-// the activations, of each plane those of all tokens. Weight scales come from the cache, a column block ahead.
-#define HALVES (BLOCK == 64 ? 2 : 1)  // scales of a row for 128 columns
+// Scales of a tile with block scales: a stage of ternary_tile.cuh also holds, from its 16-byte word FACTORS on, the
+// activation scales, those of all tokens for each plane. Weight scales are loaded a column block ahead.
+#define HALVES (BLOCK == 64 ? 2 : 1)  // weight scales of a row for 128 columns
 
 struct alignas(8) Factors {
     float even, odd;  // of two neighbouring tokens
@@ -9,9 +9,9 @@ struct alignas(8) Factors {
 struct Scaled {
     Tile tile;
     const float *wscale, *scale;
-    u32 n_first;  // the warp's first row and this lane's g
+    u32 n_first;  // the warp's first row plus this lane's g
 
-    // The tile's next column block, with the scales of its activations.
+    // Loads the tile's next column block, with its activation scales.
     __device__ void load_factors(Words* stage, u32 block) const {
 #pragma unroll
         for (u32 i = threadIdx.x; ABLOCK && i < TILE_T * 4; i += GROUP)

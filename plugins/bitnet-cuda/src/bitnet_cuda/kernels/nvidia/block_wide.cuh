@@ -1,17 +1,18 @@
-// Products of prompts with block scales of which 128 columns of activations share one (ABLOCK 128; BLOCK 128 or 256), on Hopper's
-// warpgroup tensor cores: out[n, t] = sum over blocks b of 128 columns of scale[t, 4 b] * wscale[n, 128 b / BLOCK] * (exact sum over
-// the block of (code[n, k] - 1) * q[t, k]). Tiles and copies are those of stream.cuh, of PARTS parts of the weights.
-// I2_S blocks are the A fragments (matmul_ternary_mma.cu), unpacked into registers as 64 * (code - 1).
+// Products of prompts with one activation scale per 128 columns (ABLOCK 128; BLOCK 128 or 256), on Hopper's warpgroup
+// tensor cores: out[n, t] = sum over blocks b of 128 columns of scale[t, 4 b] * wscale[n, 128 b / BLOCK] * (exact sum
+// over the block of (code[n, k] - 1) * q[t, k]).
+// Tiles and copies are those of stream.cuh, with PARTS parts of the weights. I2_S blocks are the A fragments
+// (matmul_ternary_mma.cu), unpacked into registers as 64 * (code - 1).
 #include "tensor.cuh"
 #define CODE "s8"
 #include "warpgroup.cuh"
-#define EXTRA 128  // with each column block: scales of tokens, and of rows of weights
+#define EXTRA 128  // words per column block: activation scales and weight scales
 #include "stream.cuh"
 #define COPYING 96  // threads that copy scales
-#define MORE (WARPGROUPS == 2 ? 232 : 160)  // registers of threads that multiply, and of the others
+#define MORE (WARPGROUPS == 2 ? 232 : 160)  // registers of multiplying threads
 #define FEWER (WARPGROUPS == 2 ? 40 : 32)
 
-// What one thread copies for all: every column block of the tiles of this thread block.
+// The copies that one thread starts for all: every column block of the tiles of this thread block.
 __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, const TensorMap& weights,
                                   const TensorMap& tokens, u32 outs) {
     Ring at = {0, 1};
@@ -22,13 +23,13 @@ __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full
         }
 }
 
-// What COPYING threads copy: scales, of four column blocks at a time, which are neighbours in device memory; those of tokens
-// into the order in which a lane reads four.
+// The scales that COPYING threads copy, four column blocks at a time, which are neighbours in device memory. Activation
+// scales are stored in the order in which a lane reads four.
 struct Scales {
     const float *scale, *wscale;
     u32 rows, outs, of_row;  // outs: rows of a part of the weights; of_row: scales of a row
 
-    // This thread's share of column block b, which is its column block of four.
+    // Copies this thread's share of column block b, one of four.
     __device__ void copy(const Work& work, float* to, u32 tile, u32 b, u32 first) const {
         u32 t = work.first_t(tile), n = work.first_n(tile), last_t = rows - 1 - t, last_n = outs - 1 - n;
         const float* of_token = scale + ((size_t)t * work.blocks + b) * 4;
@@ -62,12 +63,12 @@ struct alignas(8) Pair {
 struct Multiplier {
     Words* stages;
     Barrier *full, *empty;
-    u32 lane_codes;  // word of a stage's weights where this lane's begin
+    u32 lane_codes;  // first word of this lane in a stage's weights
     u32 x;           // which half of its rows' words lies first
     u32 own;         // this lane's first row of a tile
     Ring at;
 
-    // The words of 64 rows, piece m of this warpgroup's, each into four planes of 64 * (code - 1).
+    // Unpacks the words of 64 rows, piece m of this warpgroup's, each into four planes of 64 * (code - 1).
     __device__ void unpack(u32 (*a)[4], const Words* stage, int m) const {
         const u32* codes = (const u32*)(stage + WEIGHTS) + lane_codes + m % ROW_TILES * 128 + m / ROW_TILES * SPAN_N * 8;
 #pragma unroll
@@ -120,7 +121,7 @@ struct Multiplier {
     }
 };
 
-// All tiles of this thread block; store(acc, n, t): n, t: a lane's first row and token.
+// Computes all tiles of this thread block. store(acc, n, t): n, t: a lane's first row and token.
 template <class Store>
 __device__ inline void wide_tiles(const float* wscale, const float* scale, u32 rows, u32 outs, u32 width, const TensorMap& weights,
                                   const TensorMap& tokens, Store store) {

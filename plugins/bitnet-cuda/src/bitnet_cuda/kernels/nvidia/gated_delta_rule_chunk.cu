@@ -1,22 +1,23 @@
-// gated_delta_rule, CHUNK rows of a sequence at a time (Yang et al. 2024, arXiv 2412.06464, section 3.3), products in
-// tensor_f32.cuh. With G_i the sum of the logarithms of decays up to row i of a chunk, and S the state before it:
+// gated_delta_rule, CHUNK rows of a sequence at a time (Yang et al. 2024, arXiv 2412.06464, section 3.3), with the
+// products of tensor_f32.cuh. G_i: the sum of the logarithms of decays up to row i of a chunk; S[key_dim, value_dim]:
+// the state before it.
 //   L_ij = beta_i exp(G_i - G_j) k_i . k_j for j < i;  M_ij = exp(G_i - G_j) q_i . k_j for j <= i
 //   X = (1 + L)^-1 diag(beta) (V - diag(exp G) K S);  out = diag(exp G) Q S + M X
 //   S = exp(G_last) S + K^T diag(exp(G_last - G)) X
-// Exponents are never above 0. A chunk ends where the position is a multiple of CHUNK, so that how a prompt was cut into steps at
-// such positions leaves no trace. Of the warps half have 16 rows of K each, half 16 rows of Q. A block has TILE_N columns of a head's
-// state. KEY: key_dim.
+// Exponents are never above 0. A chunk ends where the position is a multiple of CHUNK, so that the result does not
+// depend on how a prompt was divided into steps at such positions. Half of the warps have 16 rows of K each, the others
+// 16 rows of Q. A block computes TILE_N columns of a head's state. KEY: key_dim.
 #include "prelude.cuh"
 #include "delta_gates.cuh"
 #include "tensor_f32.cuh"
 
 #define TILES (CHUNK / 16)  // also half the warps
 #define N_TILES (TILE_N / 8)
-#define KEY_PITCH (KEY + 8)  // of floats in shared memory, against bank conflicts
+#define KEY_PITCH (KEY + 8)  // floats between rows in shared memory, against bank conflicts
 #define PAIR_PITCH (CHUNK + 8)
 #define COLUMN_PITCH (TILE_N + 4)
 #define WARPS (GROUP / 32)
-#define ROWS (CHUNK / WARPS)  // that a warp loads
+#define ROWS (CHUNK / WARPS)  // rows that a warp loads
 #define PARTS ((KEY + 31) / 32)
 #define VALUES (CHUNK * TILE_N / GROUP)
 
@@ -26,7 +27,7 @@ struct Shared {
     float log[CHUNK], sum[CHUNK], weight[CHUNK], beta[CHUNK];  // sum: G; weight: exp(G_last - G)
 };
 
-// Rows t.. of the sequence, at most CHUNK of them, at rising positions.
+// Rows t.. of the sequence at ascending positions, at most CHUNK.
 __device__ inline u32 chunk_rows(const Row* step, u32 t, u32 rows) {
     u32 lane = threadIdx.x % 32, rest = 0;
     Row first = step[t];
@@ -39,8 +40,8 @@ __device__ inline u32 chunk_rows(const Row* step, u32 t, u32 rows) {
     return CHUNK - warp_max_bits(rest);
 }
 
-// A thread's share of a chunk's inputs, which it loads while the chunk before is computed; zeros behind the last row. Keys and
-// queries: of row warp + WARPS * r the elements lane + 32 * j.
+// A thread's share of a chunk's inputs, loaded while the chunk before is computed; zeros past the last row. Keys and
+// queries: elements lane + 32 j of row warp + WARPS r.
 struct Inputs {
     float q[ROWS][PARTS], k[ROWS][PARTS], v[VALUES], log, beta;
 
@@ -76,10 +77,10 @@ struct Inputs {
             shared.x[i / TILE_N * COLUMN_PITCH + i % TILE_N] = v[j];
         }
         if (threadIdx.x >= CHUNK) return;
-        shared.log[threadIdx.x] = log < -100.0f ? -100.0f : log;  // e^-100 is below all normal numbers; sums stay exact enough
+        shared.log[threadIdx.x] = log < -100.0f ? -100.0f : log;  // e^-100 is below all normal numbers, and sums stay exact enough
         shared.beta[threadIdx.x] = beta;
     }
-    // Unit vectors of the rows, times scale.
+    // Normalizes the rows to unit length, times scale.
     __device__ static void store_units(float* to, const float (&rows)[ROWS][PARTS], float scale, float eps) {
         u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
@@ -95,14 +96,14 @@ struct Inputs {
     }
 };
 
-// The state, from (or to) memory.
+// Loads (or stores) the state.
 template <class F>
 __device__ inline void each_of_state(F act) {
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < KEY * TILE_N; i += GROUP) act(i / TILE_N, i % TILE_N);
 }
 
-// The 16 x 16 block of l at (first, first) becomes the inverse of 1 + itself: a lane solves for a column.
+// Replaces the 16 x 16 block of l at (first, first) by the inverse of 1 + itself; a lane solves for a column.
 __device__ inline void invert(float* l, u32 first) {
     float* block = l + first * PAIR_PITCH + first;
     u32 column = threadIdx.x % 16;
@@ -120,7 +121,7 @@ __device__ inline void invert(float* l, u32 first) {
     sync_warp();
 }
 
-// x = (1 + L)^-1 x, eight columns a warp: 16 rows after the other, whose blocks on the diagonal are inverted.
+// x = (1 + L)^-1 x, eight columns per warp: 16 rows at a time, with the inverted blocks on the diagonal.
 __device__ inline void solve(Shared& shared, u32 used) {
     for (u32 n = threadIdx.x / 32; n < N_TILES; n += GROUP / 32) {
         float* x = shared.x + 8 * n;
@@ -138,7 +139,7 @@ __device__ inline void solve(Shared& shared, u32 used) {
     }
 }
 
-// Rows of L, or of M, and what the state gives for them: into x, or o.
+// Computes rows of L or M, and the state's contribution to them, into x or o.
 __device__ inline void with_state(Shared& shared, u32 first, bool is_q, float (&o)[N_TILES][4]) {
     Rows mine = {(is_q ? shared.q : shared.k) + first * KEY_PITCH, KEY_PITCH};
     float pairs[2 * TILES][4] = {};
@@ -162,11 +163,11 @@ __device__ inline void with_state(Shared& shared, u32 first, bool is_q, float (&
     });
 }
 
-// One chunk. v, out: of its first row and the block's first column.
+// Processes one chunk. v, out: of its first row and the block's first column.
 __device__ inline void chunk(Shared& shared, u32 n, float* out, size_t out_stride) {
     u32 warp = threadIdx.x / 32, used = (n + 15) / 16;
     bool is_q = warp >= TILES;
-    u32 tile = is_q ? 2 * TILES - 1 - warp : warp, first = 16 * tile;  // those of one scheduler have as much to do as those of another
+    u32 tile = is_q ? 2 * TILES - 1 - warp : warp, first = 16 * tile;  // pairs a long with a short row on each scheduler
     float o[N_TILES][4] = {};
     if (tile < used) with_state(shared, first, is_q, o);
     __syncthreads();
@@ -199,7 +200,7 @@ KERNEL gated_delta_rule(const float* qkv, const float* gates, const float* rate,
         if (sequence >= 0) each_of_state([&](u32 i, u32 j) { at[(size_t)i * value_dim + j] = shared.s[i * COLUMN_PITCH + j]; });
     };
     Inputs inputs;
-    // Begins to load the chunk at t, behind unused rows, whose outputs are zeros; returns its first row, with n rows.
+    // Starts to load the chunk at t, stores zeros for unused rows before it, and returns its first row and n rows.
     auto begin = [&](u32 t) {
         for (; t < rows && step[t].position < 0; t++)
             for (u32 j = threadIdx.x; j < TILE_N; j += GROUP) out[t * out_stride + head * value_dim + n0 + j] = 0.0f;

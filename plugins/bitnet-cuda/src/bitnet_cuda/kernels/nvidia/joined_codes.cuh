@@ -1,5 +1,6 @@
-// What a kernel writes beside its output if it is joined with the quantization behind it (recording.py): codes, scales and sums as those of
-// rms_norm_quantize without a norm, whose rows have no padding. A NaN or Inf makes the scale of its own columns NaN, not all of the row's.
+// The second output of a kernel that is joined with the quantization after it (recording.py): codes, scales and sums as
+// in rms_norm_quantize without a norm, with rows without padding. A NaN or Inf makes the scale of its own columns NaN,
+// not all of the row's.
 #include "codes.cuh"
 
 struct Quantized {
@@ -7,7 +8,8 @@ struct Quantized {
     float* scale;
     int* qsum;
 
-    // Four neighbouring columns, word `word` of all rows' codes. ABLOCK / 4 neighbouring lanes have the columns of a scale; all lanes come here.
+    // Quantizes four neighbouring columns, word `word` of all rows' codes. ABLOCK / 4 neighbouring lanes have the
+    // columns of a scale; all lanes must call this.
     __device__ void store(size_t word, const Floats& values, bool used) const {
         float v[4] = {values.x, values.y, values.z, values.w};
         u32 top = neighbours_max_bits<ABLOCK / 4>(largest_bits(v));
@@ -25,9 +27,9 @@ struct Quantized {
 };
 
 #ifdef TILE_N
-#define MADE (TILE_N + 4)  // outputs of a token in shared memory, against conflicts of banks
+#define MADE (TILE_N + 4)  // floats between the outputs of tokens in shared memory, against bank conflicts
 
-// The codes of a block's TILE_N outputs from n0 on, made[rows][MADE].
+// Quantizes a block's TILE_N outputs from n0 on, made[rows][MADE].
 __device__ inline void store_codes(const Quantized& to, const float* made, u32 rows, u32 n0, u32 outs) {
     const u32 fours = TILE_N / 4, all = rows * fours;
     for (u32 first = threadIdx.x / 32 * 32; first < all; first += GROUP) {

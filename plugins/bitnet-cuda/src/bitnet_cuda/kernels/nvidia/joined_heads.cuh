@@ -1,13 +1,13 @@
-// The parts of attention_parts.cuh, left and put together by few instructions: a warp has a head, a lane FOURS fours of its elements,
-// and the last warp to come puts a head together. Where every thread of a block had a share of each part, its instructions took longer than
-// all of memory.
+// The parts of attention_parts.cuh, stored and combined with few instructions: a warp has a head, a lane FOURS groups
+// of four of its elements, and the last warp to arrive combines a head. With every thread of a block on a share of each
+// part, instructions took longer than all memory accesses.
 #if JOINED
 #include "joined_codes.cuh"
 #endif
 #define FOURS ((DIM + 127) / 128)
-#define MOST (16 / FOURS)  // parts asked for at once
+#define MOST (16 / FOURS)  // parts loaded at once
 
-// What a block has of a head: a lane's elements, and the head's largest score and sum of weights.
+// A block's part of a head: a lane's elements, and the head's largest score and sum of weights.
 struct Part {
     Floats sum[FOURS];
     float top, total;
@@ -17,11 +17,11 @@ __device__ inline void add(Floats& sum, const Floats& v, float weight) {
     sum.x += v.x * weight, sum.y += v.y * weight, sum.z += v.z * weight, sum.w += v.w * weight;
 }
 
-// Which fours a lane has; its own last one again where a head has no more.
+// The groups of four of a lane; it repeats its last one if the head has no more.
 __device__ inline u32 four_of(int i) { return min(threadIdx.x % 32 + 32 * i, DIM / 4 - 1u); }
 __device__ inline bool has_four(int i) { return threadIdx.x % 32 + 32 * i < DIM / 4; }
 
-// Where heads go: f32, and their codes if JOINED (heads of 128 elements).
+// The outputs: heads as f32, and their codes if JOINED (heads of 128 elements).
 struct Output {
     float* heads;
 #if JOINED
@@ -46,7 +46,7 @@ struct Output {
     }
 };
 
-// True for the last of `splits` warps that leave a part of this head (counted over all rows); see meeting.cuh.
+// Returns true for the last of `splits` warps that leave a part of this head (counted over all rows); see meeting.cuh.
 __device__ inline bool last_to_leave(u32* workspace, size_t head, u32 split, u32 splits, const Part& part) {
     Floats* to = (Floats*)attention_part(workspace, head, split);
     u32 lane = threadIdx.x % 32, before = 0;
@@ -66,7 +66,7 @@ __device__ inline bool last_to_leave(u32* workspace, size_t head, u32 split, u32
     return before == splits - 1;
 }
 
-// weights: of the warp, shared.
+// weights: in shared memory, of the warp.
 __device__ inline void join_head(u32* workspace, size_t head, u32 splits, float* weights, const Output& out) {
     u32 lane = threadIdx.x % 32;
     const float *parts = attention_part(workspace, head, 0), *mine = parts + min(lane, splits - 1) * PART;

@@ -1,8 +1,9 @@
-// matmul_dense on tensor cores (compute capability 8.0 and later; f16 tables, width a multiple of 64).
+// matmul_dense on tensor cores (compute capability 8.0 and later; f16 tables, width a multiple of 64): y[l, y_first +
+// n] = sum_k x[l,k] w[n,k].
 // x is f32: each row is scaled by a power of two so that its largest value lies in [1, 2), then split into two f16 (22
-// bits), multiplied one after the other. Products of 64 columns are summed by the tensor cores, these sums in f32.
-// A thread block makes TILE_N rows of w x TILE_T rows of x, SUB_N rows of w at a time, 64 columns at a time; STAGES such
-// pieces of w and x are under way from global to shared memory. There, 16-byte words are swizzled by row.
+// bits), multiplied in sequence. Tensor cores sum products of 64 columns; these sums are added in f32.
+// A thread block computes TILE_N rows of w x TILE_T rows of x, SUB_N rows of w by 64 columns at a time; STAGES such
+// pieces of w and x are in flight from global to shared memory, where 16-byte words are swizzled by row.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "halves.cuh"
@@ -39,7 +40,7 @@ struct Pieces {
 
 KERNEL matmul_dense(const Words* x, const Words* w, float* y, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
     DYNAMIC_SHARED(Words, pool);
-    __shared__ u32 exponents[TILE_T];  // of the factor of each row of x, biased
+    __shared__ u32 exponents[TILE_T];  // biased, of the factor of each row of x
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     u32 n_warp = warp % WARPS_N * (SUB_N / WARPS_N), t_warp = warp / WARPS_N * (TILE_T / WARPS_T);
     u32 chunks = width / 64;

@@ -1,15 +1,16 @@
-// matmul_dense on Hopper's warpgroup tensor cores (compute capability 9.0; f16 tables, width a multiple of 64), for 5 rows and
-// more: a block makes TILE_N rows of w, SPAN_N at a time, x 64 rows of x. x is scaled and split into two f16 as in
-// matmul_dense_mma.cu. One thread keeps bulk copies of STAGES pieces of 64 columns under way; its warpgroup splits what comes
-// with them of x, and two others multiply. Products of 64 columns are summed by the tensor cores, these sums in f32.
+// matmul_dense on Hopper's warpgroup tensor cores (compute capability 9.0; f16 tables, width a multiple of 64), for 5
+// rows and more: y[l, y_first + n] = sum_k x[l,k] w[n,k].
+// A block computes TILE_N rows of w, SPAN_N at a time, x 64 rows of x. x is scaled and split into two f16 as in
+// matmul_dense_mma.cu. One thread keeps bulk copies of STAGES pieces of 64 columns in flight; its warpgroup splits the
+// copied x, and two others multiply. Tensor cores sum products of 64 columns; these sums are added in f32.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "halves.cuh"
 #include "warpgroup_half.cuh"
 #include "barrier.cuh"
 #include "ring.cuh"
-#define M_TILES (SPAN_N / 128)  // of 64 rows, for each of the two warpgroups that multiply
-#define LOW (SPAN_N * 8)        // 16-byte words of a stage: w, then what f16 leaves out of x, then x as f16
+#define M_TILES (SPAN_N / 128)  // tiles of 64 rows for each of the two multiplying warpgroups
+#define LOW (SPAN_N * 8)        // 16-byte words of a stage: w, then the low f16 of x, then the high f16 of x
 #define HIGH (LOW + 64 * 8)
 #define STAGE (HIGH + 64 * 8)
 
@@ -20,7 +21,7 @@ struct alignas(8) Pairs {
     u32 a, b;
 };
 
-// Exponents of the powers of two, biased, that bring the largest value of each row of x into [1, 2).
+// Biased exponents of the powers of two that bring the largest value of each row of x into [1, 2).
 __device__ inline void find_exponents(u32* exponents, const Bits* x, u32 t_first, u32 rows, u32 width) {
     u32 lane = threadIdx.x % 32;
     for (u32 token = threadIdx.x / 32; token < min(64u, rows - t_first); token += GROUP / 32) {
@@ -36,7 +37,7 @@ __device__ inline void find_exponents(u32* exponents, const Bits* x, u32 t_first
     __syncthreads();
 }
 
-// 64 columns of x into a stage, 16 threads a row.
+// Splits 64 columns of x into a stage, 16 threads per row.
 __device__ inline void split_rows(Words* stage, const Floats* x, const u32* exponents, u32 chunk, u32 rows, u32 width) {
     u32 first = threadIdx.x % 128 / 16, column = threadIdx.x % 16;
     Floats v[8];
@@ -56,7 +57,7 @@ __device__ inline void split_rows(Words* stage, const Floats* x, const u32* expo
     }
 }
 
-// part[m] = the warpgroup's 64 rows m of a stage's table * its x.
+// part[m] = the warpgroup's tile m of 64 rows of a stage's table * its x.
 __device__ inline void multiply(float (*part)[32], const Words* stage, u32 n_warp) {
     u32 a[M_TILES][4][4], lane = threadIdx.x % 32;
 #pragma unroll

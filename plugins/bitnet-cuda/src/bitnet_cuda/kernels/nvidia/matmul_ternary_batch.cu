@@ -1,5 +1,7 @@
-// matmul_ternary for batches of up to TILE_T rows, eight at a time: see ternary_few.cuh. A block makes TILE_N outputs of
-// all rows; its weights stay in registers while the activations, from the L2 cache, pass by.
+// matmul_ternary for batches of up to TILE_T rows, eight at a time (ternary_few.cuh): y[t, n] (+)= (sum_k code[n,k]
+// q[t,k] - qsum[t]) * scale[t] * wscale[n].
+// A block computes TILE_N outputs of all rows; its weights stay in registers while activations are loaded from the L2
+// cache.
 #include "prelude.cuh"
 
 #define ROWS TILE_N

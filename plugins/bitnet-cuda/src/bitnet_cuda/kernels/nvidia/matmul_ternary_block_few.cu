@@ -1,10 +1,11 @@
-// matmul_ternary_block for up to eight rows: see block_few.cuh. A block makes TILE_N outputs of all rows.
+// matmul_ternary_block for up to eight rows (block_few.cuh): y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] *
+// (sum over the 32 columns of a of (code[n,k] - 1) q[t,k]). A block computes TILE_N outputs of all rows.
 #include "prelude.cuh"
 
 #define ROWS TILE_N
 #include "block_few.cuh"
 
-#define HALVES (BLOCK == 64 ? 2 : 1)  // scales of a row for 128 columns
+#define HALVES (BLOCK == 64 ? 2 : 1)  // weight scales of a row for 128 columns
 
 struct alignas(8) Pair {
     u32 a, b;

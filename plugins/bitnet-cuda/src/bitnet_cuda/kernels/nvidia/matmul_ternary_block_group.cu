@@ -1,7 +1,8 @@
-// matmul_ternary_block for 2 to 64 rows: see block_group.cuh. A block makes SPAN_N outputs of all rows; SPLITS parts of the columns are joined
-// in the shared memory of a cluster's first block.
-// y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]),
-// w[outs, width / 4], q[rows, width]. ABLOCK is not 0, BLOCK not 64.
+// matmul_ternary_block for 2 to 64 rows (block_group.cuh): y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] *
+// (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]); w[outs, width / 4], q[rows, width]. ABLOCK is not 0,
+// BLOCK is not 64.
+// A block computes SPAN_N outputs of all rows. The SPLITS blocks that share the columns add up in the shared memory of
+// their cluster's first block.
 #include "prelude.cuh"
 #define GATED 0
 #include "block_group.cuh"
@@ -10,7 +11,8 @@
 #endif
 #define EACH (SUMS / SHARES)  // sums that a thread adds up and stores
 
-// This thread's EACH sums of all warpgroups of its tile and, in a cluster's first block, of all parts; in place of the stages.
+// This thread's EACH sums over all warpgroups of its tile and, in a cluster's first block, over all blocks; they take
+// the place of the stages.
 __device__ inline void join(float (&value)[EACH], const float (&acc)[SUMS], Words* stages, u32 tile, u32 share, u32 thread) {
     float* sums = (float*)stages + thread + tile * (SHARES * SUMS * 128);
     if (SHARES > 1 || SPLITS > 1) __syncthreads();
@@ -50,7 +52,7 @@ matmul_ternary_block(const Words* w, const float* wscale, const Words* q, const 
     u32 row = 64 * tile + thread / 32 * 16 + lane / 4;
     float acc[SUMS];
     group_sums(acc, stages, row, share, wscale, outs, width, weights, tokens, scales);
-    // Of a thread's value i, which is one of SUMS: its token and its output.
+    // The token and the output of a thread's value i of SUMS.
     auto sum = [=](u32 i) { return share * EACH + i; };
     auto token = [=](u32 i) { return sum(i) / 4 * 8 + lane % 4 * 2 + sum(i) % 2; };
     auto out = [=](u32 i) { return blockIdx.x * TILE_N + row + sum(i) % 4 / 2 * BESIDE; };

@@ -1,8 +1,11 @@
-// matmul_ternary_block on tensor cores (compute capability 8.0 and later): mma.sync m16n8k32 s8.s8, exact integers. The 32
-// columns of a product are one plane of an I2_S block, which is one activation block; its sums start from MAGIC, the bits of
-// 1.5 * 2^23, so that they are f32 numbers as they stand, and are scaled and added up in f32.
-// Fragments and the tile are those of matmul_ternary_mma.cu and ternary_tile.cuh; a stage also has the activations' scales,
-// of each plane those of all tokens. Weight scales come from the cache, a column block ahead. WARPS_N x WARPS_T warps share the tile.
+// matmul_ternary_block on tensor cores (compute capability 8.0 and later): y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] *
+// scale[t, a] * (sum over the 32 columns of a of (code[n,k] - 1) q[t,k]), with mma.sync m16n8k32 s8.s8.
+// The 32 columns of a product are one plane of an I2_S block, which is one activation block. Its exact integer sums
+// start from MAGIC, the bits of 1.5 * 2^23, so that they need no conversion to f32; they are scaled and added up in
+// f32.
+// Fragments and the tile are those of matmul_ternary_mma.cu and ternary_tile.cuh; a stage also has the activations'
+// scales, those of all tokens for each plane. Weight scales are loaded a column block ahead. WARPS_N x WARPS_T warps
+// share the tile.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "signs.cuh"

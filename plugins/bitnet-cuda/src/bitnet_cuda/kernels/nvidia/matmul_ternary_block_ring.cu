@@ -1,16 +1,18 @@
-// matmul_ternary_block for one row (bits_of_row.cuh), compute capability 9.0. Blocks stay on their multiprocessors and have equal
-// shares of the weights, which are constants: one thread asks for them by bulk copies of 8 rows, STAGES of them under way before the
-// kernels ahead have ended. Two copies are multiplied at a time, and the warps' shares of SPAN rows meet in shared memory.
-// A stage has the 8 rows 128 bytes at a time, in the 128-byte swizzle, so that `ldmatrix` meets no other row's banks. width is a
-// multiple of 512, outs of 8.
+// matmul_ternary_block for one row (bits_of_row.cuh; compute capability 9.0): y[n] (+)= sum_a wscale[n, 32 a / BLOCK] *
+// scale[a] * (sum over the 32 columns of a of (code[n,k] - 1) q[k]). width is a multiple of 512, outs of 8.
+// Blocks are persistent and have equal shares of the weights. Since weights are constant, one thread starts bulk copies
+// of 8 rows, STAGES of them in flight, before the preceding kernels have finished. Two copies are multiplied at a time,
+// and the warps' shares of SPAN rows are added in shared memory.
+// A stage has the 8 rows 128 bytes at a time, in the 128-byte swizzle, so that the rows that `ldmatrix` reads lie in
+// different banks.
 #include "prelude.cuh"
 
-#define WARPS (GROUP / 32 - 1)  // that multiply
+#define WARPS (GROUP / 32 - 1)  // multiplying warps
 #include "bits_of_row.cuh"
 #include "barrier.cuh"
 #include "ring.cuh"
 
-#define SCALES ((COLUMNS + BLOCK - 1) / BLOCK)  // of a row
+#define SCALES ((COLUMNS + BLOCK - 1) / BLOCK)  // weight scales of a row
 #define STAGE (COLUMNS / 8)                     // 16-byte words of codes of 8 rows
 #define SPAN 32
 
@@ -20,17 +22,17 @@ struct Stages {
     Barrier *full, *empty;
     Ring at;
 
-    // The next 8 rows, when they have come.
+    // Waits for the next 8 rows.
     __device__ u32 take() {
         u32 stage = at.stage;
         barrier_wait(full + stage, at.phase);
         at.step();
         return stage;
     }
-    // Rows of one stage, and of another or the same, into partial[16]; then the stages are free.
+    // Multiplies the rows of one stage, and of another or the same, into partial[16]; then releases the stages.
     __device__ void multiply(const OneRow& product, u32 low, u32 high, float* partial) const {
         u32 lane = threadIdx.x % 32, g = lane / 4, half = lane / 16;
-        const Words* row = codes + (lane / 8 % 2 ? high : low) * STAGE + lane % 8 * 8;  // whose address this lane gives
+        const Words* row = codes + (lane / 8 % 2 ? high : low) * STAGE + lane % 8 * 8;  // the row whose address this lane gives
         const float *of_low = scales + (low * 8 + g) * SCALES, *of_high = scales + (high * 8 + g) * SCALES;
         float sum[2] = {0.0f, 0.0f};
 #pragma unroll
@@ -40,7 +42,7 @@ struct Stages {
             product.add(sum, i, words, {of_low[of_block], of_high[of_block]});
         }
         OneRow::leave(sum, partial);
-        if (lane) return;  // shuffles have met: all lanes have read
+        if (lane) return;  // after the shuffles all lanes have read
         barrier_arrive(empty + low);
         if (high != low) barrier_arrive(empty + high);
     }
@@ -88,7 +90,7 @@ matmul_ternary_block(const Words* w, const float* wscale, const u32* q, const fl
     for (u32 n = first, turn = 0; n < end; n += SPAN / 8, turn++) {
         u32 count = min(SPAN / 8u, end - n);
         float old = 0.0f;
-        bool mine = turn % WARPS == warp && lane < 8 * count;  // it puts together one of the rows
+        bool mine = turn % WARPS == warp && lane < 8 * count;  // this warp adds up the shares of these rows
         if (ADD && mine) old = y[y_first + 8 * n + lane];
         for (u32 i = 0; i < count; i += 2) {
             u32 low = ring.take(), high = i + 1 < count ? ring.take() : low;

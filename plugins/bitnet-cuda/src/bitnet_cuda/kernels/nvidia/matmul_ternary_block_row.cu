@@ -1,4 +1,5 @@
-// matmul_ternary_block for one row: see block_row.cuh. A block makes TILE_N outputs.
+// matmul_ternary_block for one row (block_row.cuh): y[n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[a] * (sum over the
+// 32 columns of a of (code[n,k] - 1) q[k]). A block computes TILE_N outputs.
 #include "prelude.cuh"
 
 #define ROWS TILE_N

@@ -1,8 +1,10 @@
-// matmul_ternary_block for one to eight rows: see block_rows.cuh. A block makes TILE_N = 16 PIECES outputs of all rows, or the share of its columns in
-// them; then the blocks of a cluster add up and write as many sums each.
+// matmul_ternary_block for one to eight rows (block_rows.cuh): y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a]
+// * (sum over the 32 columns of a of (code[n,k] - 1) q[t,k]).
+// A block computes TILE_N = 16 PIECES outputs of all rows. With SPLITS > 1 it computes its columns' share of them; the
+// blocks of the cluster then add up and store an equal number of sums each.
 #include "prelude.cuh"
 #include "block_rows.cuh"
-#define OWN (SUMS / SPLITS)  // sums that a block writes
+#define OWN (SUMS / SPLITS)  // sums that a block stores
 #define EACH ((OWN + GROUP - 1) / GROUP)
 #if SPLITS > 1
 #include "cluster.cuh"
@@ -16,7 +18,7 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
     float *partial = (float*)pool, *scales = partial + WARPS * ROOM;
     u32 n0 = blockIdx.x * TILE_N;
     float old[EACH];
-    // Of this thread's sum j that it writes: where it is among all, and its place in y, null if it has none.
+    // The index of this thread's sum j, and its place in y, null if it has none.
     auto number = [=](u32 j) { return blockIdx.z * OWN + j * GROUP + threadIdx.x; };
     auto at = [=](u32 j) -> float* {
         Place place(number(j));
@@ -32,7 +34,7 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
         for (u32 j = 0; j < EACH; j++) old[j] = ADD && at(j) ? *at(j) : 0.0f;
     });
 #if SPLITS > 1
-    float* shares = scales + 16 * PIECES * PITCH;  // [SPLITS][OWN]: of each block, in the sums that this one writes
+    float* shares = scales + 16 * PIECES * PITCH;  // [SPLITS][OWN]: each block's shares of the sums that this block stores
     cluster_wait();
     for (u32 i = threadIdx.x; i < SUMS; i += GROUP)
         cluster_put(shares + blockIdx.z * OWN + i % OWN, i / OWN, sum_of_warps(partial, i));

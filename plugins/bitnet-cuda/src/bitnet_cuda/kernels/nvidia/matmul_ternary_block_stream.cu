@@ -1,37 +1,39 @@
-// matmul_ternary_block on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts:
-// y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]), or
-// with scale[t] behind the sum where ABLOCK is 0; w[outs, width / 4], q[rows, width]. Tiles are taken in turns (turns.cuh).
-// Each plane, 32 columns, has exact sums of its own: integers as f16 have exact products, and sums in f32 that need no
-// conversion, which takes longer than twice the products. Tokens are the rows of a product, so that a lane has two scales of
-// activations and not those of all tokens. The last warpgroup unpacks weights to f16 for the others; 16 columns are
-// multiplied in the order 0, 2, 4, .. 14, 1, 3, .. in which bytes become pairs. outs, y_stride, y_first: multiples of 4.
+// matmul_ternary_block on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts: y[t, n] (+)= sum_a
+// wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]), or with
+// scale[t] after the sum if ABLOCK is 0; w[outs, width / 4], q[rows, width]. outs, y_stride, y_first: multiples of 4.
+// Blocks take tiles in turns (turns.cuh).
+// Each plane, 32 columns, has its own exact sums: integers as f16 have exact products, and f32 sums need no conversion,
+// which takes longer than twice the products. Tokens are the rows of a product, so that a lane needs two activation
+// scales instead of those of all tokens. The last warpgroup unpacks weights to f16 for the others; 16 columns are
+// multiplied in the order 0, 2, 4, .. 14, 1, 3, .., in which bytes become pairs.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "halves.cuh"
 #include "warpgroup_half.cuh"
-#define WARPGROUPS 2  // that multiply
-#define SPAN_N WEIGHT_ROWS  // of a tile: 96 or 128
+#define WARPGROUPS 2  // multiplying warpgroups
+#define SPAN_N WEIGHT_ROWS  // weight rows of a tile: 96 or 128
 #include "turns.cuh"
 
-#define HALVES (BLOCK == 64 ? 2 : 1)    // scales of a row of weights for 128 columns
-#define PLANES (4 / HALVES)             // that share one
+#define HALVES (BLOCK == 64 ? 2 : 1)    // weight scales of a row for 128 columns
+#define PLANES (4 / HALVES)             // planes that share a weight scale
 #define WEIGHTS (SPAN_T * 8)            // 16-byte words of a stage: activations, weights of 64 columns, of 64 more,
-#define SCALES (WEIGHTS + SPAN_N * 16)  // scales of activations, four a token,
-#define FACTORS (SCALES + SPAN_T)       // scales of weights, SPAN_N for each of HALVES
+#define SCALES (WEIGHTS + SPAN_N * 16)  // activation scales, four per token,
+#define FACTORS (SCALES + SPAN_T)       // weight scales, SPAN_N for each of HALVES
 #define STAGE (FACTORS + 64)
-#define LINE (SPAN_N * 8 + SPAN_T * 4)  // 16-byte words of four column blocks as they come: codes, and scales of activations
+#define LINE (SPAN_N * 8 + SPAN_T * 4)  // 16-byte words of four column blocks as copied: codes, and activation scales
 
-// Plane s of a word of codes, less 1, times WEIGHT, as f16: bytes 0 and 2. The bits of 4^i code alone are that many times 2^-24.
+// Returns plane s of a word of codes, less 1, times WEIGHT, as f16: bytes 0 and 2. The bits of 4^i code are that many
+// times 2^-24.
 #define WEIGHT (1.0f / 512.0f)
 __device__ inline u32 plane_halves(u32 word, int s) {
     const u32 i = 3 - s, pair = 0x00010001u;
     return multiply_add_halves(word & 3 * pair << 2 * i, (0x7800 - 0x800 * i) * pair, 0x9800 * pair);
 }
-// Copies of lines, four column blocks of a tile each, two under way.
+// Copies of lines, four column blocks of a tile each, two in flight.
 struct Lines {
     Words* lines;
     Barrier *come, *read;
-    u32 tile, first, count;  // of the next to ask for: its tile, its first column block, how many were before it
+    u32 tile, first, count;  // of the next copy: its tile, its first column block, the number of copies before it
 
     __device__ void ask(const Work& work, const TensorMap& weights, const TensorMap& scales) {
         if (tile >= work.tiles) return;
@@ -45,7 +47,8 @@ struct Lines {
     }
 };
 
-// A column block of a line, as the warps that multiply want it: thread p unpacks a row of weights, in place p of `stage`, and
+// Prepares a column block of a line for the multiplying warps: thread p unpacks a weight row into row p of `stage`, and
+// copies the scales of a token.
 // copies the scales of a token.
 __device__ inline void unpack(Words* stage, const Words* line, u32 b, u32 p, u32 n, const float* factors) {
     ((Floats*)stage)[SCALES + p] = ABLOCK ? ((const Floats*)line)[SPAN_N * 8 + p * 4 + (b ^ p / 2 % 4)] : Floats{1.0f, 1.0f, 1.0f, 1.0f};
@@ -62,13 +65,13 @@ __device__ inline void unpack(Words* stage, const Words* line, u32 b, u32 p, u32
     for (int h = 0; h < HALVES; h++) ((float*)(stage + FACTORS))[h * SPAN_N + n] = factors[h];
 }
 
-// What the last warpgroup does: all column blocks of the tiles of this thread block.
+// The loop of the last warpgroup: unpacks all column blocks of the tiles of this thread block.
 __device__ inline void unpack_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, Lines lines,
                                     const float* wscale, u32 outs, const TensorMap& weights, const TensorMap& tokens,
                                     const TensorMap& scales) {
     bool asks = threadIdx.x == 128 * WARPGROUPS;
     u32 p = threadIdx.x % 128, of_row = (work.blocks * 128 + BLOCK - 1) / BLOCK, line = 0;
-    u32 n = p / 16 * 16 + p % 8 / 2 * 4 + p % 16 / 8 * 2 + p % 2;  // so that a lane's outputs are neighbours
+    u32 n = p / 16 * 16 + p % 8 / 2 * 4 + p % 16 / 8 * 2 + p % 2;  // makes a lane's outputs neighbours
     Ring at = {0, 1};
     if (asks) lines.ask(work, weights, scales);
     for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
@@ -105,14 +108,14 @@ __device__ inline void unpack_tiles(const Work& work, Words* stages, Barrier* fu
     }
 }
 
-// A warp's 16 tokens x SPAN_N outputs, acc as in mma.m16n8k16.
+// A warp's 16 tokens x SPAN_N outputs, acc in the layout of mma.m16n8k16.
 struct Multiplier {
     Words* stages;
     Barrier *full, *empty;
     u32 lane, row;  // row: of a stage's activations, whose address this lane gives
     Ring at;
 
-    // Plane s of the activations.
+    // Loads plane s of the activations.
     __device__ void load(u32 (*a)[4], const Words* stage, int s) const {
         u32 words[4];
         load_matrices(words, stage + row * 8 + ((2 * s + lane / 16) ^ row % 8));
@@ -122,7 +125,7 @@ struct Multiplier {
             a[i / 2][2 + i % 2] = byte_halves(words[i], 1, 3);
         }
     }
-    // acc += the sums of a column block, plane by plane: one warpgroup's are scaled while the other's are made.
+    // acc += the sums of a column block, plane by plane: one warpgroup scales while the other multiplies.
     __device__ void block(float* acc, u32 (*a)[2][4], bool last) {
         const Words* stage = stages + at.stage * STAGE;
         const float* scales = (const float*)(stage + SCALES) + 4 * ((row & ~15u) + lane / 4);
@@ -152,7 +155,7 @@ struct Multiplier {
         barrier_wait(full + at.stage, at.phase);
         load(a[0], stages + at.stage * STAGE, 0);
     }
-    // acc += scales of weights * part.
+    // acc += weight scales * part.
     __device__ void weigh(float* acc, const float* part, const Floats* factors) const {
 #pragma unroll
         for (int i = 0; i < SPAN_N / 16; i++) {
@@ -194,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Work work = work_of(rows, outs, width);
     for (u32 i = 0; threadIdx.x == 0 && i < 2; i++) barrier_init(come + i, 1), barrier_init(read + i, 4);
-    start_barriers(full, empty, 1 + 4);  // copies, and the warps that unpack
+    start_barriers(full, empty, 1 + 4);  // the copying thread and the unpacking warps
     if (warp >= 4 * WARPGROUPS) {
         fewer_registers<72>();
         Lines lines = {stages + STAGES * STAGE, come, read, blockIdx.z, 0, 0};

@@ -1,5 +1,5 @@
-// matmul_ternary_block with one activation scale for 128 columns, for prompts: y[t, n] (+)= the sums of block_wide.cuh (compute
-// capability 9.0); w[outs, width / 4], q[rows, width], ABLOCK 128, BLOCK 128 or 256.
+// matmul_ternary_block with one activation scale per 128 columns, for prompts (compute capability 9.0): y[t, n] (+)=
+// the sums of block_wide.cuh; w[outs, width / 4], q[rows, width], ABLOCK 128, BLOCK 128 or 256.
 #include "prelude.cuh"
 #include "block_wide.cuh"
 

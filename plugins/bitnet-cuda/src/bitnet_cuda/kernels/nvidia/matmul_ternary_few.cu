@@ -1,4 +1,5 @@
-// matmul_ternary for up to eight rows: see ternary_few.cuh. A block makes TILE_N outputs of all rows. LATE: as in quantize.cuh.
+// matmul_ternary for up to eight rows (ternary_few.cuh): y[t, n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] *
+// wscale[n]. A block computes TILE_N outputs of all rows. LATE: as in quantize.cuh.
 #include "prelude.cuh"
 
 #define ROWS TILE_N

@@ -1,7 +1,7 @@
-// matmul_ternary_glu with block scales for 2 to 64 rows: see block_group.cuh. m[t, n] = act(g) * u, g and u being matmul_ternary_block's
-// of rows n and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1); q[rows, width]. ABLOCK is not 0,
-// BLOCK not 64. A block makes TILE_N outputs, half as many as it has rows of weights, of all rows.
-// JOINED: joined_codes.cuh.
+// matmul_ternary_glu with block scales for 2 to 64 rows (block_group.cuh): m[t, n] = act(g) * u, with g and u the
+// outputs n and outs + n of matmul_ternary_block with w[2 outs, width / 4]; act(g) = max(g, 0)^2 (ACT 0) or g / (1 +
+// exp(-g)) (ACT 1); q[rows, width]. ABLOCK is not 0, BLOCK is not 64.
+// A block computes TILE_N outputs of all rows from 2 TILE_N weight rows. JOINED: see joined_codes.cuh.
 #include "prelude.cuh"
 #define GATED 1
 #include "block_group.cuh"
@@ -27,7 +27,7 @@ matmul_ternary_glu(const Words* w, const float* wscale, const Words* q, const fl
     group_sums(acc, stages, row, 0, wscale, outs, width, weights, tokens, scales);
 #if JOINED
     float* made = (float*)stages;
-    __syncthreads();  // nobody reads the stages any more
+    __syncthreads();  // all threads have read the stages
 #endif
 #pragma unroll
     for (int i = 0; i < SUMS / 2; i++) {

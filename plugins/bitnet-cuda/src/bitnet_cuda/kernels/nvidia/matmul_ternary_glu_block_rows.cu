@@ -1,6 +1,7 @@
-// matmul_ternary_glu with block scales for one to eight rows: see block_rows.cuh. m[t, n] = act(g) * u, g and u being matmul_ternary_block's of rows n
-// and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1). A piece has eight rows of either half.
-// JOINED: joined_codes.cuh.
+// matmul_ternary_glu with block scales for one to eight rows (block_rows.cuh): m[t, n] = act(g) * u, with g and u the
+// outputs n and outs + n of matmul_ternary_block with w[2 outs, width / 4]; act(g) = max(g, 0)^2 (ACT 0) or g / (1 +
+// exp(-g)) (ACT 1).
+// A piece has eight rows of each half. JOINED: see joined_codes.cuh.
 #include "prelude.cuh"
 #include "block_rows.cuh"
 #include "gated.cuh"
@@ -23,14 +24,14 @@ matmul_ternary_glu(const Words* w, const float* wscale, const void* q, const flo
     auto row_of = [=](u32 j) { return min(n0 + j / 16 * 8 + j % 8, outs - 1) + j / 8 % 2 * outs; };
     multiply_rows(partial, scales, w, wscale, q, scale, qsum, rows, width, row_of, [] {});
     for (u32 j = threadIdx.x; j < SUMS / 2; j += GROUP) {
-        u32 i = j / 2 * 4 + j % 2;  // of the gate; the same of the up projection is two further
+        u32 i = j / 2 * 4 + j % 2;  // sum of the gate; that of the up projection is i + 2
         Place place(i);
         u32 n = n0 + place.row / 16 * 8 + place.row % 8;
         if (place.token >= rows || n >= outs) continue;
         float value = gated(sum_of_warps(partial, i), sum_of_warps(partial, i + 2));
         m[(size_t)place.token * outs + n] = value;
 #if JOINED
-        scales[place.token * MADE + n - n0] = value;  // nobody reads the scales any more
+        scales[place.token * MADE + n - n0] = value;  // all threads have read the scales
 #endif
     }
 #if JOINED

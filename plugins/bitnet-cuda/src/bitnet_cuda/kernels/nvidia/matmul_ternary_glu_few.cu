@@ -1,6 +1,6 @@
-// matmul_ternary_glu for up to eight rows: see rows_few.cuh.
-// m[t, n] = act(g) * u, g and u being matmul_ternary's of rows n and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or
-// g / (1 + exp(-g)) (ACT 1). A block makes TILE_N outputs, from so many rows of each half. Activations come once for a block, a step's
+// matmul_ternary_glu for up to eight rows (rows_few.cuh): m[t, n] = act(g) * u, with g and u the outputs n and outs + n
+// of matmul_ternary with w[2 outs, width / 4]; act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1).
+// A block computes TILE_N outputs from TILE_N rows of each half. Activations are loaded once per block, a step's
 // columns of all tokens at a time.
 #include "prelude.cuh"
 #include "tensor.cuh"
@@ -8,7 +8,7 @@
 #include "rows_few.cuh"
 #define COLUMN_WORDS (16 * SHARES)  // 16-byte words of a token in a step
 
-// Asks for all activations, a group of copies for each step, scales and sums of codes with the last.
+// Starts the copies of all activations, one group per step, with scales and sums of codes in the last.
 __device__ inline void copy(const Few& few, Shared& s, const Words* q, const float* scale, const int* qsum, u32 rows) {
 #pragma unroll
     for (int i = 0; i < STEPS; i++) {

@@ -1,10 +1,10 @@
-// matmul_ternary_glu for batches: see ternary_group.cuh.
-// m[t, n] = act(g) * u, g and u being matmul_ternary's of rows n and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or
-// g / (1 + exp(-g)) (ACT 1). A block makes TILE_N = 64 outputs, from a tile of each half. outs is even.
+// matmul_ternary_glu for batches (ternary_group.cuh): m[t, n] = act(g) * u, with g and u the outputs n and outs + n of
+// matmul_ternary with w[2 outs, width / 4]; act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1). outs is even.
+// A block computes TILE_N = 64 outputs from a tile of each half.
 #include "prelude.cuh"
 #include "ternary_group.cuh"
 #include "gated.cuh"
-#define TOKENS (SPAN_T / 8 / SHARES)  // that a thread writes, two outputs of each
+#define TOKENS (SPAN_T / 8 / SHARES)  // tokens of which a thread writes two outputs each
 
 KERNEL matmul_ternary_glu(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* m, u32 rows,
                           u32 outs, u32 width, const __grid_constant__ TensorMap tokens) {

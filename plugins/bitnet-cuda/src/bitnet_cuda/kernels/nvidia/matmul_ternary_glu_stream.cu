@@ -1,6 +1,6 @@
-// matmul_ternary_glu with scales of rows, for prompts (compute capability 9.0): exact integers, then
-// m[t, n] = act(g) * u, g and u being matmul_ternary's of rows n and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or
-// g / (1 + exp(-g)) (ACT 1); q[rows, width]: row_stream.cuh.
+// matmul_ternary_glu with scales per row, for prompts (row_stream.cuh; compute capability 9.0): m[t, n] = act(g) * u,
+// with g and u the outputs n and outs + n of matmul_ternary with w[2 outs, width / 4], exact integer sums; act(g) =
+// max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1); q[rows, width].
 #include "prelude.cuh"
 #define ADD 0
 #define PARTS 2

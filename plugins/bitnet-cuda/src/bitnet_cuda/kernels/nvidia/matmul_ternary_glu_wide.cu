@@ -1,6 +1,6 @@
-// matmul_ternary_glu with one activation scale for 128 columns, for prompts: m[t, n] = act(g) * u, g and u being the sums of
-// block_wide.cuh (compute capability 9.0) of rows n and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or
-// g / (1 + exp(-g)) (ACT 1); q[rows, width], ABLOCK 128, BLOCK 128 or 256.
+// matmul_ternary_glu with one activation scale per 128 columns, for prompts (compute capability 9.0): m[t, n] = act(g)
+// * u, with g and u the sums of block_wide.cuh for rows n and outs + n of w[2 outs, width / 4]; act(g) = max(g, 0)^2
+// (ACT 0) or g / (1 + exp(-g)) (ACT 1); q[rows, width], ABLOCK 128, BLOCK 128 or 256.
 #include "prelude.cuh"
 #define ADD 0
 #define PARTS 2

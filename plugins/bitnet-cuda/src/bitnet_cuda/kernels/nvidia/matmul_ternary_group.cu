@@ -1,17 +1,18 @@
-// matmul_ternary for batches: see ternary_group.cuh. Parts of the columns are joined by the last block to come, or, with CLUSTERS, in the
-// shared memory of a cluster's first block.
-// y[t, n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], w[outs, width / 4], q[rows, width]. outs, y_first and
-// y_stride are even.
+// matmul_ternary for batches (ternary_group.cuh): y[t, n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] *
+// wscale[n]; w[outs, width / 4], q[rows, width]. outs, y_first and y_stride are even.
+// The SPLITS blocks that share the columns add up in the last one to arrive or, with CLUSTERS, in the shared memory of
+// the cluster's first block.
 #include "prelude.cuh"
 #include "ternary_group.cuh"
 #include "meeting.cuh"
 #if CLUSTERS
 #include "cluster.cuh"
 #endif
-#define TOKENS (SPAN_T / 4 / SHARES)  // that a thread writes, two outputs of each
+#define TOKENS (SPAN_T / 4 / SHARES)  // tokens of which a thread writes two outputs each
 
 #if CLUSTERS
-// The sums of all SPLITS blocks of a cluster in the first of them; false in the others. own: shared memory that nobody uses yet.
+// Adds the sums of all SPLITS blocks of a cluster in the first of them; returns false in the others. own: unused shared
+// memory.
 __device__ inline bool joined(int (&dots)[TOKENS][2], u32* own) {
     int* parts = (int*)own;
     cluster_wait();
@@ -27,7 +28,7 @@ __device__ inline bool joined(int (&dots)[TOKENS][2], u32* own) {
 
 KERNEL_CLUSTER(SPLITS)
 #else
-// The sums of all SPLITS blocks in the last of them to come; false in the others.
+// Adds the sums of all SPLITS blocks in the last of them to arrive; returns false in the others.
 __device__ inline bool joined(int (&dots)[TOKENS][2], u32* workspace) {
     u32 tile = blockIdx.y * gridDim.x + blockIdx.x;
     int* parts = (int*)meeting_parts(workspace) + (size_t)tile * SPLITS * (2 * TOKENS * GROUP) + threadIdx.x;

@@ -1,7 +1,8 @@
-// matmul_ternary on tensor cores (compute capability 8.0 and later): mma.sync m16n8k32 u8.s8, exact integers.
+// matmul_ternary on tensor cores (compute capability 8.0 and later): y[t, n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) *
+// scale[t] * wscale[n], with mma.sync m16n8k32 u8.s8, exact integers.
 // I2_S blocks are already fragments: of the 32 bytes of a row's block, lane (g, t) of a warp takes words t and 4 + t of
-// rows g and g + 8; plane s of those words is the A fragment for columns 32s..32s+31 of the block.
-// A thread block makes the tile of ternary_tile.cuh. WARPS_N x WARPS_T warps share it.
+// rows g and g + 8; plane s of those words is the A fragment for columns 32 s .. 32 s + 31 of the block.
+// A thread block computes the tile of ternary_tile.cuh, shared by WARPS_N x WARPS_T warps.
 #include "prelude.cuh"
 #include "tensor.cuh"
 

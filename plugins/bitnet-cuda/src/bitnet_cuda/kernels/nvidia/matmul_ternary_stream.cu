@@ -1,5 +1,6 @@
-// matmul_ternary on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts: exact integers.
-// y[t, n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], w[outs, width / 4], q[rows, width]: row_stream.cuh.
+// matmul_ternary on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts, exact integers
+// (row_stream.cuh): y[t, n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n]; w[outs, width / 4],
+// q[rows, width].
 #include "prelude.cuh"
 #include "row_stream.cuh"
 

@@ -1,6 +1,7 @@
-// norm_matmul with block scales: y[t, y_first + n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[a] * (sum over the 32 columns
-// of a of (code[n,k] - 1) q[k]), q and scale being row t of x normed and quantized, which every block does for itself (ABLOCK
-// 0: one scale for the row). See norm_prologue.cuh and block_row.cuh. TILE_T is 1.
+// norm_matmul with block scales: y[t, y_first + n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[a] * (sum over the 32
+// columns of a of (code[n,k] - 1) q[k]), with q and scale from row t of x, normed and quantized (one scale for the row
+// with ABLOCK 0). Every block norms and quantizes the row itself (norm_prologue.cuh); the product is that of
+// block_row.cuh. TILE_T is 1.
 #include "prelude.cuh"
 
 #define ROWS TILE_N

@@ -1,7 +1,9 @@
-// norm_matmul for five to eight rows of x[COLUMNS], on tensor cores: see rows_few.cuh. Every block norms (NORM 1) and quantizes all rows
-// for itself: a warp has 128 columns, a lane four of them in every row, so that they are read once and the block meets once before the
-// codes are there. With so much to read a block should have as many outputs as leave enough blocks.
-// Sums of squares go as in quantize.cuh where a thread there has four columns. LATE: as there.
+// norm_matmul for five to eight rows of x[COLUMNS] on tensor cores (rows_few.cuh): y[t, y_first + n] (+)= (sum_k
+// code[n,k] q[t,k] - sum_k q[t,k]) * scale[t] * wscale[n], with q and scale from x, normed (NORM 1) and quantized.
+// Every block norms and quantizes all rows itself: a warp has 128 columns, a lane four of them in every row, so that
+// rows are read once with one block-wide reduction before the codes are complete. Because of this reading a block
+// should have as many outputs as leave enough blocks.
+// Sums of squares have the order of quantize.cuh with four columns per thread. LATE: as there.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #define M_TILES 1
@@ -12,7 +14,7 @@
 struct Norms {
     float squares[WARPS][8];
     u32 largest[WARPS][8];
-    int sums[WARPS][8];  // of codes
+    int sums[WARPS][8];  // sums of codes
 };
 
 __device__ inline Floats four_at(const float* p) {
@@ -22,7 +24,8 @@ __device__ inline Floats four_at(const float* p) {
             k + 3 < COLUMNS ? p[k + 3] : 0.0f};
 }
 
-// The sums of eight rows over the warp, in the order of warp_sum: lanes share the rows out as they add up. Of row lane / 4.
+// Adds eight rows over the warp in the order of warp_sum, with the rows divided among lanes. Returns the sum of row
+// lane / 4.
 __device__ inline float sum_of_row(float (&of)[8]) {
 #pragma unroll
     for (int half = 4; half > 0; half /= 2) {
@@ -37,7 +40,7 @@ __device__ inline float sum_of_row(float (&of)[8]) {
     return of[0] + shuffle_xor(of[0], 1);
 }
 
-// Codes of all rows, their scales and sums, into shared memory.
+// Writes the codes of all rows, their scales and sums to shared memory.
 __device__ inline void quantize_rows(const Few& few, Shared& s, const float* x, Floats gamma, u32 rows, float eps) {
     __shared__ Norms norms;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = lane % 8;
@@ -77,7 +80,7 @@ __device__ inline void quantize_rows(const Few& few, Shared& s, const float* x, 
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         u32 codes = nearest_bytes(&v[i].x, shuffle_from(factor, i));
-        if (8 * warp < few.words) ((u32*)few.at(i, 8 * warp + lane / 4))[lane % 4] = codes;  // behind a token the next one lies
+        if (8 * warp < few.words) ((u32*)few.at(i, 8 * warp + lane / 4))[lane % 4] = codes;  // the next token follows these words
         int total = warp_sum_int(dot4(0x01010101u, codes, 0));
         if (lane == 0) norms.sums[warp][i] = total;
     }

@@ -1,6 +1,6 @@
-// norm_matmul_glu with block scales: m[t,n] = act(g) * u, g and u being rows n and outs + n of the product of norm_matmul_block.cu;
-// act = max(g,0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1). A block makes TILE_N rows of both halves of W, eight of the one
-// beside eight of the other. TILE_T is 1.
+// norm_matmul_glu with block scales: m[t,n] = act(g) * u, with g and u the outputs n and outs + n of
+// norm_matmul_block.cu; act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1).
+// A block computes TILE_N rows of each half of W, in alternating groups of eight rows. TILE_T is 1.
 #include "prelude.cuh"
 
 #define ROWS (2 * TILE_N)

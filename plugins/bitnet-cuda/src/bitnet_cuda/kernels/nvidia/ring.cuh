@@ -1,4 +1,4 @@
-// Places in the ring of STAGES stages, one after the other.
+// A position in the ring of STAGES stages.
 struct Ring {
     u32 stage, phase;
 

@@ -1,13 +1,16 @@
-// rope_attention on tensor cores, for an f16 cache, DIM 64, 128 or 256, and up to four query heads of one key/value head a block.
-// A block takes 16 TILES positions a warp at a time (a round), and all of it does each step together: with so few queries a step's
-// latency is all that counts. More positions than a round are shared by blocks, 16 a warp each.
-//   scores[16 positions x 8] = K[16 x DIM] . q^T, a warp for 16 positions: the columns are four heads as f16, and what f16
-//   leaves out; a thread for two positions of a head makes their weights, exp(score - largest);
-//   out^T[16 elements x 8] += V^T[16 x positions] . weights^T, a warp for 16 elements and every PARTSth tile of 16 positions.
-// Queries and weights are split into two f16, so that products have 22 bits. Lane (g, t) of a warp reads chunks (eight elements)
-// t, t + 4, ... of positions g and g + 8 of K, which are A fragments as they stand; values lie in shared memory, swizzled by
-// row. What earlier steps have cached is asked for before the kernels ahead have ended, values of BUFFERS rounds (1 or 2) and keys of
-// the next one, as far as the L2 cache, too. RESIDENT blocks are to fit on a multiprocessor.
+// rope_attention on tensor cores for an f16 cache, DIM 64, 128 or 256, and up to four query heads of one key/value head
+// per block.
+// A block processes 16 TILES positions per warp at a time (a round), all warps in the same step: with so few queries,
+// latency limits a step. If there are more positions than a round, blocks share them, 16 per warp each.
+//   scores[16 positions x 8] = K[16 x DIM] . q^T, one warp per 16 positions: the columns are four heads as high and low
+//   f16; one thread computes the weights exp(score - largest) of two positions of a head;
+//   out^T[16 elements x 8] += V^T[16 x positions] . weights^T, one warp per 16 elements and every PARTSth tile of 16
+//   positions.
+// Queries and weights are split into two f16, so that products have 22 bits. Lane (g, t) of a warp loads chunks (eight
+// elements) t, t + 4, ... of positions g and g + 8 of K, which already are A fragments; values lie in shared memory,
+// swizzled by row. Positions cached by earlier steps are loaded before the preceding kernels have finished: values of
+// BUFFERS rounds (1 or 2), and keys of the next one, which are prefetched into the L2 cache. RESIDENT blocks fit on a
+// multiprocessor.
 #include "prelude.cuh"
 #include "rope_element.cuh"
 #include "tensor.cuh"
@@ -15,15 +18,15 @@
 
 #define H TILE_N
 #define WARPS (GROUP / 32)
-#define SPAN (16 * WARPS)              // positions of which each warp has a tile
+#define SPAN (16 * WARPS)              // positions if each warp has one tile
 #define ROUND (SPAN * TILES)           // positions
-#define FINE_PARTS 4                   // of one row: so many are halves of a SPAN
+#define FINE_PARTS 4                   // with one row, the parts are halves of a SPAN
 #define CHUNKS (DIM / 8)
 #define K_PARTS (CHUNKS / 4)
-#define KEPT (DIM <= 128)              // queries in registers
+#define KEPT (DIM <= 128)              // queries stay in registers
 #define SLICES (DIM / 16)
 #define PARTS (WARPS / SLICES)
-#define TOGETHER (WARPS / PARTS < 4 ? WARPS / PARTS : 4)  // tiles of values that a warp multiplies whether they have positions or not
+#define TOGETHER (WARPS / PARTS < 4 ? WARPS / PARTS : 4)  // tiles of values that a warp multiplies even if they have no positions
 
 #include "attention_parts.cuh"
 #include "joined_heads.cuh"
@@ -32,11 +35,11 @@
 struct Shared {
     Heads heads;
     Floats scores[ROUND];       // of four heads
-    u32 weights[ROUND / 2][8];  // two positions each; columns as those of queries
+    u32 weights[ROUND / 2][8];  // two positions each; columns as for queries
     float mixed[PARTS][4][DIM], tops[WARPS * TILES][4], totals[WARPS][4], rescale[4], largest[4], joined[4][32];
 };
 
-// The positions of a key/value head that a block takes, of which `last` is the newest: no cache has it yet.
+// The positions of a key/value head that a block processes. `last` is the newest; it is not in the cache yet.
 struct Positions {
     const Words *keys, *values;
     const int* table;
@@ -54,7 +57,7 @@ typedef Words Keys[2][K_PARTS];  // of a lane, for a tile of 16 positions
 
 __device__ inline void load_keys(Keys& keys, const Positions& at, u32 first) {
     u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    size_t row = first < at.end ? at.row(first) : 0;  // a tile is within a block of the cache
+    size_t row = first < at.end ? at.row(first) : 0;  // a tile lies within one cache block
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -72,14 +75,14 @@ __device__ inline void load_values(Words* values, const Positions& at, u32 start
     copy_group();
 }
 
-// Asks for the keys of a later round, into the L2 cache: a block of the cache for a thread.
+// Prefetches the keys of a later round into the L2 cache, one cache block per thread.
 __device__ inline void fetch_keys(const Positions& at, u32 start) {
     u32 p = start + threadIdx.x * KV_BLOCK;
     if (threadIdx.x < ROUND / KV_BLOCK && p < at.end)
         fetch(at.keys + at.row(p), min(KV_BLOCK - p % KV_BLOCK, at.end - p) * (2 * DIM));
 }
 
-// Scores of the 16 positions of a tile, and the largest of each head.
+// Computes the scores of the 16 positions of a tile, and the largest of each head.
 __device__ inline void score(Shared& s, const Keys& keys, const Words (&queries)[K_PARTS], u32 tile, u32 count, float scale) {
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     if (16 * tile >= count) {
@@ -112,7 +115,7 @@ __device__ inline void score(Shared& s, const Keys& keys, const Words (&queries)
     }
 }
 
-// Scores of two positions of a head, of each of the warp's own tiles: threadIdx.x % 4 is the head.
+// Scores of two positions of a head, for each of the warp's own tiles; threadIdx.x % 4 is the head.
 struct Pairs {
     float a[TILES], b[TILES];
 
@@ -127,7 +130,7 @@ struct Pairs {
     }
 };
 
-// Their weights, into s; top and total are the head's largest score and this thread's sum so far.
+// Turns them into weights, stored in s; top and total: the head's largest score and this thread's sum so far.
 __device__ inline void weigh(Shared& s, const Pairs& pairs, u32 tiles, float& top, float& total) {
     u32 h = threadIdx.x % 4;
     float before = top, sum = 0.0f;
@@ -176,13 +179,13 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     if (rows == 1) splits = max(splits, min((length + SPAN / 2 - 1) / (SPAN / 2), (u32)FINE_PARTS));
     splits = SPLITS == 1 || length <= ROUND ? 1 : min((u32)SPLITS, splits);
     bool used = now.position >= 0 && now.slot >= 0;
-    if (split >= splits) return;  // that split 0 waits is enough
+    if (split >= splits) return;  // only split 0 needs to wait
     if (!used) {
         wait_for_previous();
         if (split == 0 && warp < H) output.clear((size_t)row * n_heads + first_head + warp);
         return;
     }
-    // Shares are multiples of 16, so that no tile crosses a cache block.
+    // shares are multiples of 16, so that no tile crosses a cache block
     u32 each = ((length + splits - 1) / splits + 15) / 16 * 16, begin = split * each, end = min(length, begin + each);
     Positions at = {(const Words*)k_cache, (const Words*)v_cache, tables + (size_t)now.sequence * max_blocks,
                     n_kv_heads, kv_head, end, last};
@@ -197,7 +200,7 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     fetch_keys(at, begin + ROUND);
     wait_for_previous();
     const float* x = qkv + (size_t)row * (n_heads + 2 * n_kv_heads) * DIM;
-    auto head_of = [&](u32 which) {  // of the block's queries, its key and its value
+    auto head_of = [&](u32 which) {  // the block's query heads, key head and value head
         return x + (size_t)(which < H ? first_head + which : n_heads + kv_head + (which == H ? 0 : n_kv_heads)) * DIM;
     };
     heads.store(s.heads, head_of, eps);
@@ -220,7 +223,7 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
         for (u32 j = 0; j < TILES; j++) {
             if (j >= tiles) break;
             u32 tile = warp + j * WARPS;
-            if (last - start - 16 * tile < 16) {  // the newest position is in it
+            if (last - start - 16 * tile < 16) {  // the newest position is in this tile
 #pragma unroll
                 for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -248,7 +251,7 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
         for (u32 j = 0; j < TILES * WARPS / PARTS; j += TOGETHER)
             if (j == 0 || 16 * PARTS * j < count)
 #pragma unroll
-                for (u32 i = j; i < j + TOGETHER; i++) {  // what has no positions has weights of 0
+                for (u32 i = j; i < j + TOGETHER; i++) {  // positions past the end have weight 0
                     u32 a[4], tile = i * PARTS + part, p = (16 * tile < count ? 16 * tile : 0) + lane % 8 + lane / 16 * 8;
                     load_matrices_transposed(a, values + value_at(p, 2 * slice + lane / 8 % 2));
                     mma_half(acc[i % 2], a, s.weights[8 * tile + t][g], s.weights[8 * tile + 4 + t][g]);

@@ -1,12 +1,12 @@
-// Ternary products of prompts with scales of rows, on Hopper's warpgroup tensor cores (compute capability 9.0): exact integers.
-// Tiles and copies are those of stream.cuh, of PARTS parts of the weights. I2_S blocks are the A fragments (matmul_ternary_mma.cu),
-// unpacked into registers a column block ahead while the tensor cores work on this one.
+// Ternary products of prompts with scales per row, on Hopper's warpgroup tensor cores (compute capability 9.0): exact
+// integers. Tiles and copies are those of stream.cuh, with PARTS parts of the weights. I2_S blocks are the A fragments
+// (matmul_ternary_mma.cu), unpacked into registers a column block ahead of the tensor cores.
 #include "tensor.cuh"
 #define CODE "u8"
 #include "warpgroup.cuh"
 #define EXTRA 0
 #include "stream.cuh"
-#define SLOT (SPAN_T / 2)  // words of a tile's scales and sums of codes; those of two tiles lie behind the stages
+#define SLOT (SPAN_T / 2)  // words of a tile's scales and sums of codes; those of two tiles follow the stages
 
 struct alignas(8) Factors {
     float even, odd;
@@ -20,7 +20,7 @@ struct Barriers {
     Barrier full[STAGES], empty[STAGES], used[2];
 };
 
-// What one thread copies for all: every column block of the tiles of this thread block.
+// The copies that one thread starts for all: every column block of the tiles of this thread block.
 __device__ inline void copy_tiles(const Work& work, Words* stages, Barriers& barriers, const TensorMap& weights,
                                   const TensorMap& tokens, const float* scale, const int* qsum, u32 rows, u32 outs) {
     Ring at = {0, 1};
@@ -44,12 +44,12 @@ __device__ inline void copy_tiles(const Work& work, Words* stages, Barriers& bar
 struct Multiplier {
     const Words* stages;
     Barriers& barriers;
-    u32 lane_codes;  // word of a stage's weights where this lane's begin
+    u32 lane_codes;  // first word of this lane in a stage's weights
     u32 x;           // which half of its rows' words lies first
     u32 blocks;
     Ring at;
 
-    // The words of the next column block, each into four planes.
+    // Unpacks the words of the next column block, each into four planes.
     __device__ void unpack(u32 (*a)[4][4]) {
         barrier_wait(barriers.full + at.stage, at.phase);
         const u32* codes = (const u32*)(stages + at.stage * STAGE + WEIGHTS) + lane_codes;
@@ -89,8 +89,8 @@ struct Multiplier {
     }
 };
 
-// All tiles of this thread block; store(acc, factors, sums, n, t): n, t: a lane's first row and token; factors, sums: from
-// that token on.
+// Computes all tiles of this thread block. store(acc, factors, sums, n, t): n, t: a lane's first row and token;
+// factors, sums: from that token on.
 template <class Store>
 __device__ inline void stream_tiles(const float* scale, const int* qsum, u32 rows, u32 outs, u32 width, const TensorMap& weights,
                                     const TensorMap& tokens, Store store) {

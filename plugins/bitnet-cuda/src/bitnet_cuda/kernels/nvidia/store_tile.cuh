@@ -1,7 +1,7 @@
-// y (+)= a warp's share of a tile: M x T pieces of 16 weight rows x 8 tokens, as mma leaves them, M_STEP rows apart. Lane
-// (g, t) has of each piece rows g and g + 8 of tokens 2 t and 2 t + 1: first_n and first_token count its g and 2 t.
-// value(m, i, j, n, token): element j of piece (m, i). What is added to is read for some pieces at once, before they are
-// written: a read behind a write to the same array would wait for it.
+// y (+)= a warp's share of a tile: M x T pieces of 16 weight rows x 8 tokens in the layout of mma, M_STEP rows apart.
+// Lane (g, t) has rows g and g + 8 of tokens 2 t and 2 t + 1 of each piece; first_n and first_token include its g and 2
+// t. value(m, i, j, n, token): element j of piece (m, i). The old values of several pieces are read at once, before any
+// is written: a load after a store to the same array would wait for it.
 template <int M, int T, int M_STEP, class Value>
 __device__ inline void store_tile(float* y, u32 y_stride, u32 first_n, u32 outs, u32 first_token, u32 rows, Value value) {
     constexpr int AT_ONCE = M >= 4 ? 1 : (4 / M < T ? 4 / M : T);

@@ -1,14 +1,14 @@
-// Ternary products of prompts with scales of rows, on warpgroup tensor cores, in tiles that are taken in turns (turns.cuh). One
-// thread of the last warpgroup keeps bulk copies of STAGES column blocks under way. A stage holds activations, in the 128-byte
-// swizzle that the tensor cores read, weights, still 2 bits, in the 32-byte swizzle, and EXTRA 16-byte words of the kernel's
-// own. A lane's OWN rows of weights are neighbours, so that it writes their sums at once: the copy puts each 8 * OWN rows in
-// the order of fragments. outs is a multiple of 8 * OWN, y_first and y_stride of OWN.
-// PARTS: parts of the weights, `outs` rows each, that a tile has the same rows of.
+// Ternary products of prompts on warpgroup tensor cores, in tiles that blocks take in turns (turns.cuh). One thread of
+// the last warpgroup keeps bulk copies of STAGES column blocks in flight. A stage holds activations in the 128-byte
+// swizzle that the tensor cores read, 2-bit weights in the 32-byte swizzle, and EXTRA 16-byte words of the kernel.
+// A lane's OWN weight rows are neighbours, so that it writes their sums at once: the copy puts each 8 * OWN rows in the
+// order of fragments. outs is a multiple of 8 * OWN, y_first and y_stride of OWN. PARTS: the parts of the weights,
+// `outs` rows each; a tile has the same rows of each part.
 #ifndef PARTS
 #define PARTS 1
 #endif
 #define ROW_TILES (M_TILES / PARTS)
-#define WARPGROUPS (GROUP / 128 - 1)  // that multiply
+#define WARPGROUPS (GROUP / 128 - 1)  // multiplying warpgroups
 #define SPAN_N (64 * ROW_TILES * WARPGROUPS)
 #include "turns.cuh"
 #define OWN (2 * ROW_TILES)
@@ -30,12 +30,12 @@ __device__ inline void copy_block(const Work& work, Words* stage, const TensorMa
         copy_groups(stage + WEIGHTS + i * SPAN_N * 2, weights, block * 32, (i * outs + work.first_n(tile)) / (8 * OWN), full);
 }
 
-// y (+)= value(i, e), a lane's rows n.. of token first + 8 i + e.
+// y (+)= value(i, e): a lane's rows n.. of token first + 8 i + e.
 template <class Value>
 __device__ inline void store_outs(float* y, u32 y_stride, u32 outs, u32 rows, u32 n, u32 first, Value value) {
     if (n >= outs) return;
 #pragma unroll
-    for (int i = 0; i < SPAN_T / 8; i += 2) {  // what is added to is read for some at once
+    for (int i = 0; i < SPAN_T / 8; i += 2) {  // the old values of several tokens are read at once
         Outs old[4];
 #pragma unroll
         for (int e = 0; ADD && e < 4; e++) {

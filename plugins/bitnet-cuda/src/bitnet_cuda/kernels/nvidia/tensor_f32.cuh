@@ -1,6 +1,6 @@
-// Products of f32 matrices on tensor cores (mma.m16n8k8 of tf32), as good as f32's own: each factor is the sum of two numbers of 11
-// bits, and of their four products the smallest is left out. A lane's columns of a step are 2t and 2t + 1 in place of t and t + 4 of
-// the PTX manual, the same for both factors, so that it loads them together.
+// Products of f32 matrices on tensor cores (mma.m16n8k8 of tf32) with the accuracy of f32: each factor is the sum of
+// two numbers of 11 bits, and the smallest of their four products is left out. A lane's columns of a step are 2t and 2t
+// + 1 instead of t and t + 4 of the PTX manual, the same for both factors, so that it loads them together.
 #include "tensor.cuh"
 
 struct Pair {
@@ -12,7 +12,7 @@ __device__ inline void split(float v, u32& high, u32& low) {
     low = __float_as_uint(v - __uint_as_float(high));
 }
 
-// 16 rows from `first` on of a matrix in shared memory, eight columns at a time.
+// Loads 16 rows from `first` on of a matrix in shared memory, eight columns at a time.
 struct Rows {
     const float* first;
     u32 pitch;
@@ -23,7 +23,7 @@ struct Rows {
         a[0] = top.x, a[1] = bottom.x, a[2] = top.y, a[3] = bottom.y;
     }
 };
-// The same of the transposed matrix, whose columns are multiplied by `weights`.
+// The same of the transposed matrix, with columns multiplied by `weights`.
 struct WeightedColumns {
     const float *first, *weights;
     u32 pitch;
@@ -34,7 +34,7 @@ struct WeightedColumns {
         a[2] = from[pitch] * weights[k + 1], a[3] = from[pitch + 8] * weights[k + 1];
     }
 };
-// Eight columns of the second factor: tile n of a matrix in shared memory, or of the transposed one.
+// Loads eight columns of the second factor: tile n of a matrix in shared memory, or of the transposed one.
 struct Columns {
     const float* first;
     u32 pitch;
@@ -53,7 +53,7 @@ struct ColumnsOfRows {
     }
 };
 
-// c[16 x 8 N] += a b over `steps` times eight columns of a; the first `used` tiles of c alone.
+// c[16 x 8 N] += a b over `steps` times eight columns of a, for the first `used` tiles of c alone.
 template <int N, class A, class B>
 __device__ inline void multiply(float (&c)[N][4], A a, B b, u32 steps, u32 used = N) {
 #pragma unroll 2
@@ -82,7 +82,7 @@ __device__ inline void multiply(float (&c)[N][4], A a, B b, u32 steps, u32 used 
     }
 }
 
-// Calls act(row, column, value), rows and columns of the tile n and value by reference, for the lane's elements of c.
+// Calls act(row, column, value) for the lane's elements of c, with row and column in tile n and the value by reference.
 template <int N, class F>
 __device__ inline void each_element(float (&c)[N][4], F act) {
     u32 lane = threadIdx.x % 32;

@@ -1,6 +1,6 @@
-// Ternary products for few rows on tensor cores, with the codes of few_codes.cuh. Any order of columns is as good as another as
-// long as weights and activations agree, so each word's plane is an A fragment as it stands. Planes keep their factors 64, 16,
-// 4, 1 in sums of their own, divided out at the end, which is exact.
+// Ternary products for few rows on tensor cores, with the codes of few_codes.cuh. Any order of columns is valid as long
+// as weights and activations agree, so each word's plane already is an A fragment. Planes keep their factors 64, 16, 4,
+// 1 in separate sums and are divided at the end, which is exact.
 #include "tensor.cuh"
 #include "few_codes.cuh"
 
@@ -47,14 +47,15 @@ __device__ inline void multiply_row(const Codes& codes, const Words* q, u32 widt
     multiply(codes, q, 0, 1, width, partial);
 }
 #else
-// Bit g of each byte of four words of activations, one for each plane, where the lower bits of a word's codes are.
+// Returns bit g of each byte of four words of activations, one per plane, at the positions of the lower bits of a
+// word's codes.
 __device__ inline u32 bit_of(u32 top, u32 second, u32 third, u32 last, u32 g) {
     return (rotated_right(top, g - 6) & 0x40404040u) | (rotated_right(second, g - 4) & 0x10101010u) |
            (rotated_right(third, g - 2) & 0x04040404u) | (rotated_right(last, g) & 0x01010101u);
 }
 
-// One activation is eight columns of single bits, and words of codes are rows of bits as they stand: half the products of
-// bytes. Columns count 1, 2, 4, ..., -128, and the upper bits of codes twice.
+// One activation is eight columns of single bits, and words of codes are rows of bits without unpacking: half as many
+// products as with bytes. Columns have weights 1, 2, 4, ..., -128, and the upper bits of codes count twice.
 __device__ inline void multiply_row(const Codes& codes, const Words* q, u32 width, int* partial) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, row_words = width / 64;
     int acc[TILES][2][4];

@@ -1,8 +1,7 @@
-// A tile of matmul_ternary on tensor cores: TILE_N weight rows x TILE_T tokens. Weights (still 2 bits) and activations of
-// STAGES column blocks of 128 are under way from global to shared memory at any time. A stage holds one column block: the
-// weights from its 16-byte word WEIGHTS on, the activations from TOKENS on, both swizzled by row, so that no two lanes of
-// an access meet in a bank.
-// EXTRA words of a stage are the kernel's own.
+// A tile of ternary products on tensor cores: TILE_N weight rows x TILE_T tokens. 2-bit weights and activations of
+// STAGES column blocks of 128 are in flight from global to shared memory. A stage holds one column block: weights from
+// its 16-byte word WEIGHTS on, activations from TOKENS on, both swizzled by row against bank conflicts, and EXTRA words
+// of the kernel.
 #ifndef EXTRA
 #define EXTRA 0
 #endif
@@ -32,8 +31,8 @@ struct Tile {
         load_weights(stage, block);
         load_tokens(stage, block);
     }
-    // The first STAGES - 1 column blocks, a copy group each; the weights before the launch before this one has ended.
-    // also(stage, block): what else comes with the activations.
+    // Starts the copies of the first STAGES - 1 column blocks, one group each; the weights before the preceding launch
+    // has finished. also(stage, block): further copies with the activations.
     template <class Also>
     __device__ void start(Words* stages, Also also) const {
         let_next_start();

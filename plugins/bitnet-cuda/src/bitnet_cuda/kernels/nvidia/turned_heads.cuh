@@ -1,11 +1,12 @@
-// A row's four query heads (those from H on are zeros), its key and its value, normed (QKNORM 1) and rotated, as f16: warps 0 to 5
-// have a head each, key 4 and value 5, and a lane TWOS times two neighbouring elements of each half. Angles and gammas are asked for before the
-// kernels ahead have ended.
+// A row's four query heads (zeros from H on), its key and its value, normed (QKNORM 1) and rotated, as f16: warps 0 to
+// 5 have a head each, key 4 and value 5, and a lane TWOS pairs of neighbouring elements of each half. Angles and gammas
+// are loaded before the preceding kernels have finished.
 struct alignas(8) Two {
     float x, y;
 };
 
-// The row's heads as f16: queries, what f16 leaves out of them, newest key and value. Rows are padded for the banks' sake.
+// The row's heads as f16: high parts of queries, their low parts, newest key and value. Rows are padded against bank
+// conflicts.
 struct Heads {
     Words queries[8][CHUNKS + 4], fresh[2][CHUNKS];
 };
@@ -70,7 +71,7 @@ struct TurnedHeads {
         }
     }
 
-    // head_of(which): query head, key (H) or value (H + 1). The block meets at the end.
+    // head_of(which): query head, key (H) or value (H + 1). Ends with a barrier of the block.
     template <class HeadOf>
     __device__ void store(Heads& to, HeadOf head_of, float eps) const {
         u32 warp = threadIdx.x / 32;

@@ -1,6 +1,6 @@
-// Thread blocks that stay, one on each multiprocessor, and take tiles of SPAN_N weight rows x SPAN_T tokens in turns
-// (compute capability 9.0). The first WARPGROUPS multiply; the others fill STAGES stages of shared memory for them, a column
-// block of 128 each, so that what ends a tile overlaps with what comes for the next.
+// Persistent thread blocks, one per multiprocessor, that take tiles of SPAN_N weight rows x SPAN_T tokens in turns
+// (compute capability 9.0). The first WARPGROUPS multiply; the others fill STAGES stages of shared memory, a column
+// block of 128 each, so that the end of a tile overlaps with the loads of the next.
 #include "barrier.cuh"
 #include "ring.cuh"
 
@@ -16,8 +16,8 @@ __device__ inline Work work_of(u32 rows, u32 outs, u32 width) {
     return {(outs + SPAN_N - 1) / SPAN_N * across, across, width / 128};
 }
 
-// A stage is full when its copies have come and `filling` threads have arrived, and empty when all warps that multiply have
-// read it. All threads come here first, and read what earlier kernels wrote only after it.
+// A stage is full when its copies are complete and `filling` threads have arrived, and empty when all multiplying warps
+// have read it. All threads must call this first; only then may they read results of earlier kernels.
 __device__ inline void start_barriers(Barrier* full, Barrier* empty, u32 filling) {
     if (threadIdx.x == 0) {
         for (u32 i = 0; i < STAGES; i++) {

@@ -1,5 +1,5 @@
-// NVIDIA's words for what the portable kernels ask for. No header files: NVRTC then needs none.
-// A kernel of which so many blocks are to fit on a multiprocessor.
+// NVIDIA's definitions for the portable kernels. No header files, so that NVRTC needs none.
+// Declares a kernel of which `blocks` blocks must fit on a multiprocessor.
 #define KERNEL_RESIDENT(blocks) extern "C" __global__ void __launch_bounds__(GROUP, blocks)
 
 __device__ inline float half_to_float(u16 h) {
@@ -12,16 +12,16 @@ __device__ inline u16 float_to_half(float f) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return h;
 }
-// acc + sum over four bytes, both signed
+// Returns acc + the sum over four products of signed bytes.
 __device__ inline int dot4(u32 a, u32 b, int acc) { return __dp4a((int)a, (int)b, acc); }
-// Byte I of four signed ones, exactly: conversions from integers have a quarter of the rate of what is done here. 2^23 + 128 +
-// byte is a number whose lowest bits are the byte, its sign turned round.
+// Returns byte I of four signed ones as f32, exactly. Integer conversions have a quarter of this rate. The lowest bits
+// of 2^23 + 128 + byte are the byte with its sign inverted.
 template <int I>
 __device__ inline float signed_byte(u32 word) {
     return __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x4b000000u, 0x7540 | I)) - 8388736.0f;
 }
-// Four numbers below 2^22 times factor, to nearest, ties to even: their lowest bytes. Conversions to integers have an eighth of
-// the rate of this.
+// Rounds four numbers below 2^22 times factor to nearest, ties to even, and returns their lowest bytes. Conversions to
+// integers have an eighth of this rate.
 __device__ inline u32 nearest_bytes(const float* v, float factor) {
     u32 of[4];
 #pragma unroll
@@ -30,23 +30,23 @@ __device__ inline u32 nearest_bytes(const float* v, float factor) {
 }
 __device__ inline u32 rotated_right(u32 v, u32 bits) { return __funnelshift_r(v, v, bits); }
 __device__ inline float reciprocal(float v) { return __frcp_rn(v); }
-// a / b to two units of the last place; 0 where b is beyond 2^126.
+// Returns a / b to two units of the last place; 0 if b is beyond 2^126.
 __device__ inline float quotient(float a, float b) { return __fdividef(a, b); }
 __device__ inline Words load_streaming(const Words* p) {
     Words v;
     asm("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
-// One more at a counter that blocks share; what it was before. What the block has written before its last barrier is visible to
-// who comes later, so that its threads have nothing to settle for themselves.
+// Increments a counter that blocks share and returns its old value. Writes of the block before its last barrier are
+// visible to later arrivals, so its threads need no fence of their own.
 __device__ inline u32 arrive(u32* counter) {
     u32 before;
     asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
     return before;
 }
 __device__ inline void settle() {}
-// Among the 32 threads of a warp: v of the lane whose number differs in the bits of mask; v of a lane; and a point that all reach
-// before any goes on, with what they wrote visible.
+// Within a warp of 32 threads: v of the lane whose number differs in the bits of mask; v of a given lane; and a barrier
+// that makes earlier writes visible.
 template <class T>
 __device__ inline T shuffle_xor(T v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);
@@ -58,8 +58,9 @@ __device__ inline T shuffle_from(T v, u32 lane) {
 __device__ inline void sync_warp() { __syncwarp(); }
 
 // Programmatic dependent launch (compute capability 9.0 and later; elsewhere, and in launches without the attribute,
-// both do nothing): the next kernel of a recording may start now, and reads what kernels before it wrote only after its
-// own wait_for_previous. Every thread of every kernel waits, so a kernel that has ended means that all before it have.
+// both do nothing): let_next_start lets the next kernel of a recording start now; it reads results of earlier kernels only
+// after its own wait_for_previous. Every thread of every kernel waits, so a kernel that has ended implies that all
+// before it have.
 __device__ inline void let_next_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
@@ -71,14 +72,14 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
-// Asks for a multiple of 16 bytes, into the L2 cache (compute capability 9.0 and later).
+// Prefetches a multiple of 16 bytes into the L2 cache (compute capability 9.0 and later).
 __device__ inline void fetch(const void* from, u32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #endif
 }
 
-// Asks for the block's share of what a later kernel will read.
+// Prefetches the block's share of what a later kernel will read.
 __device__ inline void fetch_ahead(const u8* ahead, u32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     u32 blocks = gridDim.x * gridDim.y * gridDim.z;

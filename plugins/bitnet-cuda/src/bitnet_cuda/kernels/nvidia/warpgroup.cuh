@@ -1,5 +1,5 @@
-// Warpgroup products (compute capability 9.0 alone, compiled for sm_90a): the four warps of a warpgroup multiply 64 rows of
-// weights, in registers, by COLUMNS tokens (SPAN_T unless it is defined), in shared memory, and go on while the tensor cores work.
+// Warpgroup products (compute capability 9.0 alone, compiled for sm_90a): the four warps of a warpgroup multiply 64
+// weight rows, in registers, by COLUMNS tokens (SPAN_T unless defined), in shared memory, asynchronously.
 #include "warpgroup_group.cuh"
 #ifndef COLUMNS
 #define COLUMNS SPAN_T
@@ -7,9 +7,9 @@
 #define A4(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
 #define A16(i) A4(i), A4(i + 4), A4(i + 8), A4(i + 12)
 
-// c[64 x COLUMNS] = (add ? c : 0) + a[64 x 32] (CODE: "u8" or "s8") * tokens[COLUMNS x 128][columns 32 plane..] (s8). Rows of
-// 128 bytes, 16-byte words swizzled by row (the 128-byte mode), start aligned to 1024 bytes. a and c as in mma.m16n8k32,
-// warp by warp.
+// c[64 x COLUMNS] = (add ? c : 0) + a[64 x 32] (CODE: "u8" or "s8") * tokens[COLUMNS x 128][columns 32 plane..] (s8).
+// Rows have 128 bytes, 16-byte words swizzled by row (the 128-byte mode), and start aligned to 1024 bytes. a and c in
+// the layout of mma.m16n8k32 for each warp.
 __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, u32 plane, bool add) {
     // start address, (unused) leading offset, 1024 bytes between groups of eight rows, all in 16 bytes; 128-byte mode
     unsigned long long descriptor = (shared_address(tokens) + 32 * plane) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;

@@ -4,8 +4,8 @@
 #define A8(i) A4(i), A4(i + 4)
 #define A24(i) A8(i), A8(i + 8), A8(i + 16)
 
-// c[64 x COLUMNS] = (add ? c : 0) + a[64 x 32] * b[COLUMNS x 32]: bytes offset.. of rows of 128 bytes in the 128-byte mode,
-// aligned to 1024 bytes. c as in mma.m16n8k32, warp by warp.
+// c[64 x COLUMNS] = (add ? c : 0) + a[64 x 32] * b[COLUMNS x 32]: bytes offset.. of rows of 128 bytes in the 128-byte
+// mode, aligned to 1024 bytes. c in the layout of mma.m16n8k32 for each warp.
 __device__ inline void warpgroup_mma_bytes(int* c, const Words* a, const Words* b, u32 offset, bool add) {
     // start address, (unused) leading offset, 1024 bytes between groups of eight rows, all in 16 bytes; 128-byte mode
     const unsigned long long mode = 1ull << 16 | 64ull << 32 | 1ull << 62;

@@ -3,9 +3,9 @@
 #define F4(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
 
-// c[64 x 64] = (add ? c : 0) + a[64 x 16] * b[16 x 64], f32 sums; a and c as in mma.m16n8k16, warp by warp. b lies in rows
-// of 128 bytes in the 128-byte mode, aligned to 1024 bytes: a row for each of its columns, of which bytes offset.. are
-// meant (TRANSPOSED 0), or for each of its rows, offset bytes further on (TRANSPOSED 1).
+// c[64 x 64] = (add ? c : 0) + a[64 x 16] * b[16 x 64], f32 sums; a and c in the layout of mma.m16n8k16 for each warp.
+// b lies in rows of 128 bytes in the 128-byte mode, aligned to 1024 bytes: a row for each of its columns, used from
+// byte `offset` on (TRANSPOSED 0), or for each of its rows, offset bytes further on (TRANSPOSED 1).
 template <int TRANSPOSED>
 __device__ inline void warpgroup_mma_half(float* c, const u32* a, const Words* b, u32 offset, bool add) {
     unsigned long long descriptor = (shared_address(b) + offset) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;

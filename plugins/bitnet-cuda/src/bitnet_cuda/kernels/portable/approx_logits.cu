@@ -1,6 +1,7 @@
-// logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k], f32 sums; bound[l,g] = the largest logits[l,n] - error[n] |x[l]| of the
-// TILE_N = 64 rows n of group g, NaN if one of these is not finite. A block makes a group of one row of x, each of its warps
-// OUTS of the group's rows, four times WORDS columns of each a lane. RESIDENT blocks are to fit on a multiprocessor.
+// logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k], f32 sums; bound[l,g] = max(logits[l,n] - error[n] |x[l]|) over the
+// TILE_N = 64 rows n of group g, NaN if one of these is not finite.
+// A block computes a group for one row of x. Each of its warps computes OUTS rows of the group; a lane loads four times
+// WORDS columns of each. RESIDENT blocks fit on a multiprocessor.
 #include "prelude.cuh"
 #include "bounds.cuh"
 
@@ -14,7 +15,7 @@ struct alignas(4 * WORDS) Piece {
 KERNEL_RESIDENT(RESIDENT)
 approx_logits(const Floats* x, const Piece* codes, const float* scale, const float* error, float* logits, float* bound,
              u32 rows, u32 outs, u32 width, u32 stride) {
-    __shared__ u32 lowest[WARPS];  // order_of the approximate logits' lower bounds, the largest of a warp
+    __shared__ u32 lowest[WARPS];  // order_of the largest lower bound of each warp
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = blockIdx.x, pieces = width / (4 * WORDS);
     u32 base = group * TILE_N + warp * OUTS, first = min(base, outs - 1);
     const Piece* start = codes + (size_t)first * pieces;

@@ -1,26 +1,27 @@
-// The greedy token (lowest index of the largest logit among those that the mask allows, -1 if any of these is NaN or there
-// are none) of each used row goes into history and step, and the row moves on by one position; it becomes unused when the
-// token is -1 or no block is left. SPLITS <= 32 blocks share the logits of a row (z); the last of them finishes: see meeting.cuh.
-// Where the row stands is read before the kernels ahead have ended.
+// Greedy sampling: token[l] = the lowest index of the largest logit of row l that the mask allows, or -1 if an allowed
+// logit is NaN or no token is allowed. The token of each used row is written to history and step, and the row advances
+// by one position; it becomes unused if the token is -1 or no block is left.
+// SPLITS <= 32 blocks share the logits of a row (grid z); the last to finish combines their results (meeting.cuh). The
+// row's position is read before the preceding kernels have finished.
 #include "prelude.cuh"
 #include "bounds.cuh"
 #include "mask.cuh"
 #include "meeting.cuh"
 
-#define BATCH 8  // logits of a thread that are asked for at once
+#define BATCH 8  // logits that a thread loads at once
 
-// A logit's order, and its index from above: the larger pair is the better one, and NaN the best of all.
+// A logit's order and its complemented index: the larger pair wins, and NaN wins over every number.
 struct Best {
     u32 order, index;
 };
 
-// The best of a warp, in all its lanes.
+// Returns the best pair of a warp, in all lanes.
 __device__ inline Best warp_best(Best best) {
     u32 order = warp_max_bits(best.order);
     return {order, warp_max_bits(best.order == order ? best.index : 0)};
 }
 
-// The best of the whole block, in all threads of its first warp.
+// Returns the best pair of the block, in all threads of its first warp.
 __device__ inline Best block_best(Best best) {
     __shared__ Best of_warp[GROUP / 32];
     best = warp_best(best);
@@ -61,7 +62,7 @@ KERNEL argmax_advance(const float* logits, const u32* mask, const int* index, co
         best = warp_best(parts[min(threadIdx.x, (u32)(SPLITS - 1))]);
     }
     if (threadIdx.x != 0) return;
-    int token = best.order == NOT_A_NUMBER ? -1 : (int)~best.index;  // -1 as an index: none was allowed
+    int token = best.order == NOT_A_NUMBER ? -1 : (int)~best.index;  // index -1: no token was allowed
     past[0] = chosen;
     if (chosen >= 1 && (u32)chosen <= ring) past[chosen] = token;
     if (token < 0 || block < 0)

@@ -1,14 +1,14 @@
 // out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], through the row's block table.
-// A block of 128 threads for each row and H = TILE_N query heads of one key/value head, so that a cached row is read once for
-// all of them. Each warp walks every fourth cache block (64 positions) with running maxima of its own, two positions per lane;
-// the four partial results are combined at the end.
+// A block of 128 threads computes H = TILE_N query heads of one key/value head for one row, so that a cached row is
+// read once for all of them. Each warp processes every fourth cache block (64 positions) with its own running maxima,
+// two positions per lane; the four partial results are combined at the end.
 #include "prelude.cuh"
 
 #define H TILE_N
 #define MAX_DIM 256
 #define WARPS (GROUP / 32)
 
-// Four queries of each head, from element d on, times a cached row's.
+// Four elements of each query head, from d on, times the same elements of a cached row.
 __device__ inline void add_products(float* sums, const float (*query)[MAX_DIM], u32 d, float a, float b, float c, float e) {
 #pragma unroll
     for (int h = 0; h < H; h++) {
@@ -17,7 +17,7 @@ __device__ inline void add_products(float* sums, const float (*query)[MAX_DIM], 
     }
 }
 
-// sums[h] = query[h] . cached row. head_dim is even; queries are 0 from there on.
+// sums[h] = query[h] . cached row. head_dim is even; query elements from head_dim on are 0.
 __device__ inline void k_dots(float* sums, const float (*query)[MAX_DIM], const u32* row, u32 head_dim) {
 #pragma unroll
     for (int h = 0; h < H; h++) sums[h] = 0.0f;
@@ -131,7 +131,7 @@ KERNEL attention(const float* q, const u32* k_cache, const u32* v_cache, const R
         for (int i = 0; i < WARPS; i++)
             if (totals[i][h] != 0.0f) top = fmaxf(top, maxima[i][h]);
         for (int i = 0; i < WARPS; i++) {
-            if (totals[i][h] == 0.0f) continue;  // a warp without positions; NaN is not equal to zero
+            if (totals[i][h] == 0.0f) continue;  // this warp had no positions; a NaN total is not equal to zero
             float rescale = maxima[i][h] == top ? 1.0f : expf(maxima[i][h] - top);
             mixed += partial[i][h][d] * rescale;
             sum += totals[i][h] * rescale;

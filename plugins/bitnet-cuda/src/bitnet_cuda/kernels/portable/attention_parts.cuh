@@ -1,10 +1,11 @@
-// Blocks that share a row's positions: each leaves (largest score, sum of weights, -, -, weighted values[DIM]) per head in
-// the workspace, see meeting.cuh. Needs H, the heads of a block, DIM and SPLITS.
+// Combines the results of blocks that share a row's positions. Each block leaves (largest score, sum of weights, -, -,
+// weighted values[DIM]) per head in the workspace (meeting.cuh). Requires H (the heads of a block), DIM and SPLITS.
 #include "meeting.cuh"
 
 #define PART (DIM + 4)
 
-// What a part counts for beside the largest score of all. A part without positions has no sum; NaN is not equal to zero.
+// Returns the weight of a part relative to the largest score of all parts. A part without positions has sum 0; NaN is
+// not equal to zero.
 __device__ inline float share(float top, float total, float top_of_all) {
     return total == 0.0f ? 0.0f : top == top_of_all ? 1.0f : expf(top - top_of_all);
 }
@@ -13,9 +14,9 @@ __device__ inline float* attention_part(u32* workspace, size_t head, u32 split) 
     return meeting_parts(workspace) + (head * SPLITS + split) * PART;
 }
 
-#define PIECE (DIM % 4 == 0 ? 4 : 1)                 // elements that a thread joins
+#define PIECE (DIM % 4 == 0 ? 4 : 1)                 // elements that a thread combines
 #define JOINERS 4                                    // neighbouring threads that share the parts of a piece
-#define MOST_MINE ((SPLITS + JOINERS - 1) / JOINERS)  // parts of one of them
+#define MOST_MINE ((SPLITS + JOINERS - 1) / JOINERS)  // parts of one of these threads
 
 struct alignas(4 * PIECE) Joined {
     float of[PIECE];
@@ -28,7 +29,8 @@ __device__ inline float over_joiners(float v, bool largest) {
     return v;
 }
 
-// out of heads first_head .. first_head + H - 1 (counted over all rows), from their parts: all are asked for at once.
+// Writes out of heads first_head .. first_head + H - 1 (counted over all rows) from their parts, which are all loaded
+// at once.
 __device__ inline void join_parts(u32* workspace, size_t first_head, u32 splits, float* out) {
     for (u32 base = 0; base < H * DIM / PIECE; base += GROUP / JOINERS) {
         u32 i = base + threadIdx.x / JOINERS, piece = min(i, (u32)(H * DIM / PIECE - 1)), at = piece % (DIM / PIECE) * PIECE;

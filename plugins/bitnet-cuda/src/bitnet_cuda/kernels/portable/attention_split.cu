@@ -1,16 +1,16 @@
 // attention for few rows: out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], through the row's
 // block table; q and out are f32[rows, n_heads * DIM].
-// A block makes TILE_N (H) query heads of one key/value head over its share of a row's positions (z of SPLITS, see
-// meeting.cuh), with the running softmaxes of running.cuh. The number of shares in use and their bounds depend on the row's
-// position alone, so the bits of a row are the same among any rows. Its share of the cache is asked for, as far as the L2
-// cache, before the kernels ahead have ended: they may still write to it, so it is read afterwards.
+// A block computes TILE_N (H) query heads of one key/value head over its share of a row's positions (grid z of SPLITS,
+// see meeting.cuh), with the running softmaxes of running.cuh. The number of shares and their bounds depend on the
+// row's position alone, so a row's result has the same bits in every batch. The share of the cache is prefetched into
+// the L2 cache before the preceding kernels have finished; it is loaded afterwards, since they may still write to it.
 #include "prelude.cuh"
 #include "kv_piece.cuh"
 
 #define H TILE_N
 #include "running.cuh"
 
-// Elements first .. first + 7 of a head; those past its end are zeros.
+// Elements first .. first + 7 of a head; elements past the end are zeros.
 __device__ inline void load_eight(const float* head, u32 first, float* x) {
     if (DIM % 8 == 0) {
 #pragma unroll
@@ -44,7 +44,7 @@ KERNEL attention(const float* q, const u32* k_cache, const u32* v_cache, const R
     auto cache_row = [&](u32 p) {
         return (((size_t)table[p / KV_BLOCK] * n_kv_heads + kv_head) * KV_BLOCK + p % KV_BLOCK) * row_words;
     };
-    if (row_bytes % 16 == 0) {  // a thread for the positions of a block of the cache
+    if (row_bytes % 16 == 0) {  // a thread prefetches the positions of one cache block
         u32 block = begin / KV_BLOCK + threadIdx.x, from = max(begin, block * KV_BLOCK);
         if (from < end) {
             u32 bytes = (min(end, (block + 1) * KV_BLOCK) - from) * row_bytes;

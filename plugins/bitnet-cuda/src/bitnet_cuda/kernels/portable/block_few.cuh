@@ -1,10 +1,10 @@
-// Ternary products with block scales of one row of activations, with dot products of four bytes. Of a unit of 256 columns, two
-// I2_S blocks, lane (g, t) has half t % 2 of block t / 2. An activation block is one plane of one I2_S block, so a plane's sum
-// is scaled on its own.
+// Ternary products with block scales for one row of activations, with dot products of four bytes. A unit has 256
+// columns, two I2_S blocks: lane (g, t) loads half t % 2 of block t / 2. An activation block is one plane of one I2_S
+// block, so the sum of each plane is scaled separately.
 #include "few_codes.cuh"
 #include "few_scales.cuh"
 
-#define HALVES (BLOCK == 64 ? 2 : 1)  // scales of a row for 128 columns
+#define HALVES (BLOCK == 64 ? 2 : 1)  // weight scales of a row for 128 columns
 
 struct OneRow {
     float scale[STEPS][2 * TILES][HALVES];
@@ -21,7 +21,8 @@ struct OneRow {
             }
     }
 
-    // partial[16 * TILES] of this warp. q: shared, from column 0 on; factors: shared, of each 32 columns, or null.
+    // partial[16 * TILES] of this warp. q: in shared memory, from column 0 on; factors: in shared memory, one per 32
+    // columns, or null.
     __device__ void multiply(const Codes& codes, const Words* q, const float* factors, float* partial) const {
         u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         float sum[2 * TILES];

@@ -1,5 +1,5 @@
-// causal_conv1d of one row: a thread has a channel, and its TAPS inputs at once. All but the newest are asked for before the kernels
-// ahead have ended.
+// causal_conv1d of one row. A thread computes one channel from its TAPS inputs; all but the newest are loaded before
+// the preceding kernels have finished.
 #include "prelude.cuh"
 
 #define ACT 1

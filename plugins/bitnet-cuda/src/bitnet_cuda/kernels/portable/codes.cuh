@@ -1,10 +1,10 @@
-// Int8 codes of f32 values, four at a time. a = max(max|y|, floor), q = round_half_even(y * 127 / a), scale = a / 127: of the row
-// (ABLOCK 0, floor 1e-5), or of each ABLOCK columns (floor 1e-20).
+// Int8 codes of f32 values, four at a time: a = max(max|y|, floor), q = round_half_even(y * 127 / a), scale = a / 127,
+// over the row (ABLOCK 0, floor 1e-5) or over each ABLOCK columns (floor 1e-20).
 struct alignas(16) Four {
     float v[4];
 };
 
-// Columns k..k+3 of a row of `width` floats, 0 behind its end.
+// Returns columns k .. k + 3 of a row of `width` floats, 0 past its end.
 __device__ inline Four four_of(const float* row, u32 k, u32 width) {
     if (width % 4 == 0) return k < width ? *(const Four*)(row + k) : Four{{0.0f, 0.0f, 0.0f, 0.0f}};
     Four four;
@@ -12,15 +12,15 @@ __device__ inline Four four_of(const float* row, u32 k, u32 width) {
     return four;
 }
 
-// The largest |v| as bits: these order like the numbers, with Inf and NaN above all.
+// Returns the largest |v| as bits, which have the same order as the numbers, with Inf and NaN above all.
 __device__ inline u32 largest_bits(const float* v) {
     u32 largest = 0;
     for (int i = 0; i < 4; i++) largest = max(largest, __float_as_uint(v[i]) & 0x7fffffffu);
     return largest;
 }
 
-// With top the largest |raw * gamma| and inverse that of the root mean square: what these are multiplied by to become codes, and
-// their scale.
+// Returns the factor that turns values into codes, and their scale. top: the largest |raw * gamma|; inverse: 1 / root
+// mean square.
 struct Scaling {
     float factor, scale;
 };
@@ -30,7 +30,7 @@ __device__ inline Scaling scaling_of(u32 top_bits, float inverse) {
     return a < floor ? Scaling{127.0f / floor * inverse, floor / 127.0f} : Scaling{127.0f * reciprocal(top), a * (1.0f / 127.0f)};
 }
 
-// Four codes in a word, all 0 where factor is; their sum is added to total.
+// Returns four codes in a word, all 0 if factor is 0, and adds their sum to total.
 __device__ inline u32 four_codes(const float* v, float factor, int& total) {
     u32 packed = factor == 0.0f ? 0 : nearest_bytes(v, factor);
     total = dot4(0x01010101u, packed, total);

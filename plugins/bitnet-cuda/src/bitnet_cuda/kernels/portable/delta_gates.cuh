@@ -1,9 +1,9 @@
-// What a delta net's gates of one head do: gates[t] = [a | b].
+// Gates of one head of a delta net, with gates[t] = [a | b].
 struct Gates {
     const float *gates, *rate, *dt;
     u32 n_heads, head;
 
-    // The decay's logarithm, rate * softplus(a + dt).
+    // Returns the logarithm of the decay, rate * softplus(a + dt).
     __device__ float log_decay(u32 t) const {
         float z = gates[(size_t)t * 2 * n_heads + head] + dt[head];
         return rate[head] * (fmaxf(z, 0.0f) + log1pf(expf(-fabsf(z))));

@@ -1,5 +1,6 @@
-// Ternary products of many rows with dot products of four bytes: a block of 256 threads makes TILE_N x TILE_T outputs, each thread
-// TILE_N / 16 matrix rows by TILE_T / 16 rows of activations. Weights become signed bytes, see signs.cuh. BLOCK 0: one scale a row of weights and of activations.
+// Ternary products of many rows with dot products of four bytes. A block of 256 threads computes TILE_N x TILE_T
+// outputs, each thread TILE_N / 16 weight rows by TILE_T / 16 rows of activations. Weights are unpacked to signed bytes
+// (signs.cuh). BLOCK 0: one scale per weight row and per row of activations.
 #include "column_blocks.cuh"
 #include "signs.cuh"
 
@@ -40,7 +41,7 @@ __device__ inline void dot_tile(const Words* w, const float* wscale, const Words
         __syncthreads();
         if (b + 1 < blocks) columns.load(b + 1);
 #pragma unroll 1
-        for (int s = 0; s < 4; s++) {  // one copy of what follows is long enough
+        for (int s = 0; s < 4; s++) {  // not unrolled: one copy of the body is long enough
             multiply_half(sum, codes + n0 * 2, tokens + x * PITCH + 2 * s, s);
             multiply_half(sum, codes + n0 * 2 + 1, tokens + x * PITCH + 2 * s + 1, s);
 #if BLOCK

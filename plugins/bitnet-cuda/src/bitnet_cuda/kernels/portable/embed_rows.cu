@@ -1,4 +1,5 @@
-// x[t,:] = table[token[t] - first,:] for first <= token < first + count; other rows stay. TILE_N columns per block.
+// x[t,:] = table[token[t] - first,:] for first <= token[t] < first + count; other rows are unchanged. A block copies
+// TILE_N columns.
 #include "prelude.cuh"
 #include "dense.cuh"
 

@@ -1,5 +1,5 @@
-// x[t,k] = (code - 1) * wscale[row, k / BLOCK], row = token[t] - first, for first <= token < first + count; other rows stay.
-// Codes in I2_S 128-blocks of w[count, width/4]. TILE_N columns per block.
+// x[t,k] = (code - 1) * wscale[row, k / BLOCK], row = token[t] - first, for first <= token[t] < first + count; other
+// rows are unchanged. Codes are in I2_S blocks of 128 columns of w[count, width/4]. A block computes TILE_N columns.
 #include "prelude.cuh"
 
 KERNEL embed_rows_ternary(const u8* w, const float* wscale, const Row* step, float* x, u32 rows, u32 hidden, u32 width,

@@ -1,7 +1,7 @@
-// Codes of ternary weights for few rows of activations. Reading the weights is all that takes time, so a warp asks for all of
-// its weights before it uses any. A block makes ROWS matrix rows, a multiple of 8; its warps share the columns: warp w takes
-// units of 256 columns w, w + WARPS, ..., STEPS of them at most.
-// Lane (g, t) reads 16 bytes, half of an I2_S block, of rows g and g + 8 of each tile of 16.
+// Codes of ternary weights for few rows of activations. Loading the weights takes all of the time, so a warp issues the
+// loads of all its weights before it uses any. A block serves ROWS weight rows, a multiple of 8. Its warps share the
+// columns: warp w takes units of 256 columns w, w + WARPS, ..., at most STEPS of them. Lane (g, t) loads 16 bytes, half
+// of an I2_S block, of rows g and g + 8 of each tile of 16.
 #define WARPS (GROUP / 32)
 #define TILES ((ROWS + 15) / 16)
 
@@ -9,7 +9,7 @@ struct Codes {
     Words of[STEPS][TILES][2];
 };
 
-// row_of(j): the matrix row of row j of the block's ROWS.
+// row_of(j): the weight row of row j of the block.
 template <class RowOf>
 __device__ inline void load_codes(Codes& codes, const Words* w, u32 width, RowOf row_of) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, row_words = width / 64;

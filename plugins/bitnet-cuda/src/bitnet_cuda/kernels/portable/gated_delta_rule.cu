@@ -1,7 +1,8 @@
-// For each row, one after the other, and head h with its q, k, v, decay g and beta (see the catalogue): S = g S;
-// S += k (beta (v - S^T k))^T; out = S^T q. A block has TILE_N columns of a head's state S[key_dim, value_dim], a thread EACH keys of
-// one of them, in registers for as long as rows are of one sequence. Sums over keys are those of S before this row: with u = S^T k
-// and w = S^T q, out = g w + (k . q) e where e = beta (v - g u), so that the block meets once for both.
+// For each row in sequence and each head h with its q, k, v, decay g and beta (see the catalogue): S = g S; S += k
+// (beta (v - S^T k))^T; out = S^T q.
+// A block computes TILE_N columns of a head's state S[key_dim, value_dim]. A thread holds EACH key elements of one
+// column in registers while the rows belong to one sequence. Sums over keys use S from before the row: with u = S^T k,
+// w = S^T q and e = beta (v - g u), out = g w + (k . q) e, so one block-wide reduction serves both.
 #include "prelude.cuh"
 #include "delta_gates.cuh"
 

@@ -1,5 +1,5 @@
-// y[t,h'] = x[t,h] / sqrt(mean(x[t,h]^2) + eps) * gamma (NORM 1) or x[t,h], times act(gate[t,h]) (activation.cuh), for each head h;
-// h' = h % groups * (n_heads / groups) + h / groups. One block per head of a row.
+// y[t,h'] = n(x[t,h]) * act(gate[t,h]) (activation.cuh) for each head h, with n(x) = x / sqrt(mean(x^2) + eps) * gamma
+// (NORM 1) or x (NORM 0) and h' = h % groups * (n_heads / groups) + h / groups. One block per head of a row.
 #include "prelude.cuh"
 #include "activation.cuh"
 

@@ -1,10 +1,10 @@
-// gated_rms_norm of x[T, n_heads * head_dim], rotated and quantized: see rotate_quantize.cuh. head_dim / 4 neighbouring threads have a
-// head's columns; with a norm (NORM 1) they are of one warp.
+// gated_rms_norm of x[T, n_heads * head_dim], rotated and quantized (rotate_quantize.cuh). head_dim / 4 neighbouring
+// threads hold the columns of a head; with a norm (NORM 1) they belong to one warp.
 #include "prelude.cuh"
 #include "activation.cuh"
 #include "rotate_quantize.cuh"
 
-// Of the head whose columns v are; HEAD_DIM is a power of two, 128 at most.
+// Sum over the head that holds the columns v. HEAD_DIM is a power of two, at most 128.
 __device__ inline float inverse_root(const float (&v)[4], float eps) {
     float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
     for (int d = 1; 4 * d < HEAD_DIM; d *= 2) squares += shuffle_xor(squares, d);
@@ -18,7 +18,7 @@ KERNEL gated_rotate_quantize(const float* x, const float* gate, const float* gam
     let_next_start();
     fetch_ahead(ahead, ahead_bytes);
     Rotated rotated(signs, q, scale, qsum, row, width);
-    Floats weight = NORM ? *(const Floats*)(gamma + 4 * threadIdx.x % HEAD_DIM) : Floats{};  // HADAMARD is whole heads
+    Floats weight = NORM ? *(const Floats*)(gamma + 4 * threadIdx.x % HEAD_DIM) : Floats{};  // HADAMARD is a multiple of HEAD_DIM
     wait_for_previous();
     rotated.each([=](u32 column, float(&v)[4]) {
         u32 to = column / HEAD_DIM, head = to % per_group * groups + to / per_group;

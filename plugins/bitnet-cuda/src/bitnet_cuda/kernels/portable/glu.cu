@@ -1,4 +1,4 @@
-// m[T,F] = act(gate) * up, gate_up[T,2F] = [gate | up]; see activation.cuh. One block per row.
+// m[T,F] = act(gate) * up, gate_up[T,2F] = [gate | up] (activation.cuh). One block per row.
 #include "prelude.cuh"
 #include "activation.cuh"
 

@@ -1,5 +1,6 @@
-// m[T,F] = act(gate) * up in f32, gate_up[T,2F] = [gate | up]; act = max(g,0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1);
-// then norm with gamma (NORM 1) and int8: q[T,stride], scale, qsum[T] or [T,stride/32]. One block per row.
+// m[T,F] = act(gate) * up in f32, gate_up[T,2F] = [gate | up]; act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT
+// 1). Then norm with gamma (NORM 1) and int8 codes: q[T,stride], scale and qsum [T] or [T,stride/32]. One block per
+// row.
 #include "prelude.cuh"
 #include "quantize.cuh"
 
@@ -13,7 +14,7 @@ struct Gated {
     __device__ static void values(const Loaded& from, float* v) {
         Four g = from.g, u = from.u;
         for (int i = 0; i < 4; i++) {
-            float r = is_nan(g.v[i]) ? g.v[i] : fmaxf(g.v[i], 0.0f);  // fmaxf drops a NaN
+            float r = is_nan(g.v[i]) ? g.v[i] : fmaxf(g.v[i], 0.0f);  // fmaxf drops NaN
             v[i] = (ACT == 0 ? r * r : quotient(g.v[i], 1.0f + expf(-g.v[i]))) * u.v[i];
         }
     }

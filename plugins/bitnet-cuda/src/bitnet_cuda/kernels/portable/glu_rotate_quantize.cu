@@ -1,4 +1,4 @@
-// act(gate) * up of gate_up[T,2F] = [gate | up] (activation.cuh), rotated and quantized: see rotate_quantize.cuh.
+// act(gate) * up of gate_up[T,2F] = [gate | up] (activation.cuh), rotated and quantized (rotate_quantize.cuh).
 #include "prelude.cuh"
 #include "activation.cuh"
 #include "rotate_quantize.cuh"

@@ -1,8 +1,9 @@
-// H z of HADAMARD columns, four neighbouring ones a thread: H[i, j] = (-1)^popcount(i & j) / sqrt(HADAMARD). Distances below 4 are
-// within a thread and those below 128 within a warp; the rest is a sum over the warps, which leave their values in shared memory.
+// H z over HADAMARD columns, four neighbouring columns per thread: H[i, j] = (-1)^popcount(i & j) / sqrt(HADAMARD).
+// Butterflies of distance below 4 stay in a thread and those below 128 in a warp; the rest is a sum over the warps
+// through shared memory.
 #define HADAMARD_WARPS ((HADAMARD + 127) / 128)
 
-// -v where an odd number of bits is set in `bits`, which are five.
+// Returns -v if an odd number of the five bits is set.
 __device__ inline float signed_by(float v, u32 bits) {
     bits ^= bits >> 4;
     bits ^= bits >> 2;
@@ -10,7 +11,7 @@ __device__ inline float signed_by(float v, u32 bits) {
     return __uint_as_float(__float_as_uint(v) ^ bits << 31);
 }
 
-// exchange: shared, [HADAMARD_WARPS * 32]. Threads behind the last column come too.
+// exchange: in shared memory, [HADAMARD_WARPS * 32]. All threads must call this, also those past the last column.
 __device__ inline void hadamard(float (&v)[4], Floats* exchange) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float a = v[0] + v[1], b = v[0] - v[1], c = v[2] + v[3], d = v[2] - v[3];

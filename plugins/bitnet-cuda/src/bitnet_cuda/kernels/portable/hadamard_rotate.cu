@@ -1,5 +1,5 @@
-// y[t] = H(signs * x[t]), or signs * H(x[t]) (INVERSE 1), H for each HADAMARD columns; see hadamard.cuh. One block for these
-// columns of a row.
+// y[t] = H(signs * x[t]) or, with INVERSE 1, signs * H(x[t]), with H over each HADAMARD columns (hadamard.cuh). A block
+// computes one transform of a row.
 #include "prelude.cuh"
 #include "hadamard.cuh"
 

@@ -1,5 +1,5 @@
-// Eight elements of a cache row (KV 0 f32, 1 f16, 2 i8 behind an f32 scale), as they are stored. Lane l of the LANES lanes
-// that share a row has elements 8l.. of DIM; those past the end are zeros.
+// Eight elements of a cache row as stored (KV 0 f32, 1 f16, 2 int8 after an f32 scale). Lane l of the LANES lanes that
+// share a row has elements 8 l .. 8 l + 7 of DIM; elements past the end are zeros.
 struct Piece {
 #if KV == 0
     u32 word[8];
@@ -45,7 +45,7 @@ __device__ inline void unpack(const Piece& p, float* x) {
     }
 }
 
-// All lanes of a warp call this together.
+// All lanes of a warp must call this.
 __device__ inline Piece pack(const float* x) {
     Piece p;
 #if KV == 0

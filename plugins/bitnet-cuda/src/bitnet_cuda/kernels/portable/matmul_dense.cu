@@ -1,5 +1,5 @@
-// y[l, y_first + n] = sum_k x[l,k] w[n,k], f32 sums; w has N rows of DTYPE.
-// A block makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes (a power of two, at most 32) share a row of w.
+// y[l, y_first + n] = sum_k x[l,k] w[n,k], f32 sums; w[N, width] of DTYPE.
+// A block computes TILE_N x TILE_T outputs; GROUP / TILE_N lanes (a power of two, at most 32) share a row of w.
 #include "prelude.cuh"
 #include "dense.cuh"
 
@@ -14,7 +14,7 @@ KERNEL matmul_dense(const float* x, const u8* w, float* y, u32 rows, u32 outs, u
 #pragma unroll
     for (int t = 0; t < TILE_T; t++) acc[t] = 0.0f;
     if (n < outs) {
-        if (DTYPE == 1 && width % 8 == 0) {  // eight halves at a time
+        if (DTYPE == 1 && width % 8 == 0) {  // eight f16 at a time
             const Words* row = (const Words*)w + (size_t)n * (width / 8);
             for (u32 c = lane; c < width / 8; c += LANES) {
                 Words packed = load_streaming(row + c);

@@ -1,5 +1,5 @@
-// matmul_dense for up to TILE_T <= 8 rows of x and an f16 table whose width is a multiple of 8: a warp makes TILE_N /
-// WARPS rows of w, each lane eight columns of each at a time, UNROLL chunks asked for at once. Sums in f32.
+// matmul_dense for up to TILE_T <= 8 rows of x and an f16 table with a width that is a multiple of 8, f32 sums. A warp
+// computes TILE_N / WARPS rows of w. A lane loads eight columns of each row at a time, UNROLL such chunks at once.
 #include "prelude.cuh"
 
 #define WARPS (GROUP / 32)

@@ -1,6 +1,7 @@
-// matmul_dense for a table of few rows (gates of delta nets), f32 (DTYPE 0), f16 (1) or bf16 (2), whose width is a multiple of 4: all
-// threads of a block share the columns of TILE_N rows of w and TILE_T of x, four at a time, EACH times; the weights of DEPTH times are
-// asked for at once, the first before the kernels ahead have ended.
+// matmul_dense for a table with few rows (gates of delta nets), f32 (DTYPE 0), f16 (1) or bf16 (2), with a width that
+// is a multiple of 4. All threads of a block share the columns of TILE_N rows of w and TILE_T rows of x: a thread takes
+// EACH groups of four columns, and loads DEPTH of them at once, the first DEPTH before the preceding kernels have
+// finished.
 #include "prelude.cuh"
 
 struct alignas(8) TwoWords {

@@ -1,6 +1,7 @@
-// y[t, y_first + n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n]; w[N, width/4] in I2_S 128-blocks.
-// For few rows: a block makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes (a power of two, at most 32) share a weight
-// row and read 16 bytes = 64 weights at a time; see planes.cuh.
+// y[t, y_first + n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n]; w[N, width/4] in I2_S blocks of 128
+// columns.
+// For few rows: a block computes TILE_N x TILE_T outputs; GROUP / TILE_N lanes (a power of two, at most 32) share a
+// weight row and load 16 bytes = 64 weights at a time (planes.cuh).
 #include "prelude.cuh"
 #include "planes.cuh"
 

@@ -1,6 +1,6 @@
-// y[t, y_first + n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code - 1) q[t,k]),
-// blocks of BLOCK columns of weights; where ABLOCK is 0, scale[t] stands for scale[t, a].
-// A block makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes (a power of two, at most 32) share a weight row.
+// y[t, y_first + n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n,k] - 1)
+// q[t,k]); with ABLOCK 0, scale[t] replaces scale[t, a]. BLOCK: the columns of a weight scale.
+// A block computes TILE_N x TILE_T outputs; GROUP / TILE_N lanes (a power of two, at most 32) share a weight row.
 #include "prelude.cuh"
 #include "signs.cuh"
 

@@ -1,4 +1,4 @@
-// matmul_ternary_block for many rows without matrix cores: see dot_tile.cuh.
+// matmul_ternary_block for many rows without matrix cores (dot_tile.cuh).
 #include "prelude.cuh"
 #include "dot_tile.cuh"
 

@@ -1,5 +1,6 @@
-// y[t, y_first + n] (+)= (sum_k code[n,k] q[k] - sum_k q[k]) * scale * wscale[n], q and scale being row t of x normed and
-// quantized, which every block does for itself: see norm_prologue.cuh and ternary_few.cuh. TILE_T is 1.
+// y[t, y_first + n] (+)= (sum_k code[n,k] q[k] - sum_k q[k]) * scale * wscale[n], with q and scale from row t of x,
+// normed and quantized. Every block norms and quantizes the row itself (norm_prologue.cuh); the product is that of
+// ternary_few.cuh. TILE_T is 1.
 #include "prelude.cuh"
 
 #define ROWS TILE_N

@@ -1,6 +1,6 @@
-// m[t,n] = act(g) * u with g = W[n] . y and u = W[outs + n] . y, y being row t of x normed and quantized as in norm_matmul;
-// act = max(g,0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1). A block makes TILE_N rows of both halves of W, eight of the one
-// beside eight of the other. TILE_T is 1.
+// m[t,n] = act(g) * u with g = W[n] . y and u = W[outs + n] . y, with y = row t of x, normed and quantized as in
+// norm_matmul; act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1).
+// A block computes TILE_N rows of each half of W, in alternating groups of eight rows. TILE_T is 1.
 #include "prelude.cuh"
 
 #define ROWS (2 * TILE_N)

@@ -1,13 +1,15 @@
-// Norm (NORM 1) and int8 quantization of one row of x[COLUMNS] by every block that multiplies it: each warp quantizes the
-// columns that it multiplies, so the block meets only once, for the sum of squares and the largest value.
-// With y = x * gamma and m = max|y|, rms cancels in the codes: round(y / rms * 127 / (m / rms)) = round(y * 127 / m), but
-// where m / rms is below the floor of 1e-5. So only the scale, m / rms / 127, needs the root, off the critical path.
+// Norm (NORM 1) and int8 quantization of one row of x[COLUMNS], repeated by every block that multiplies it. Each warp
+// quantizes the columns that it multiplies, so there is one block-wide reduction, of the sum of squares and the largest
+// value.
+// With y = x * gamma and m = max|y|, the root mean square rms cancels in the codes: round(y / rms * 127 / (m / rms)) =
+// round(y * 127 / m), unless m / rms is below the floor of 1e-5. So only the scale, m / rms / 127, needs the square
+// root, off the critical path.
 struct Prologue {
     Floats gamma[STEPS][2];
     float y[STEPS][8];
     float square;
 
-    // First of the four columns in [i][j]. Units are those of load_codes.
+    // The first of the four columns in [i][j]. The units are those of load_codes.
     __device__ static u32 column(int i, int j) {
         return 256 * (i * WARPS + threadIdx.x / 32) + 128 * j + 4 * (threadIdx.x % 32);
     }
@@ -35,11 +37,12 @@ struct Prologue {
         }
     }
 
-    // q: shared i8[STEPS * WARPS * 256]; sums: shared, per warp, to be added after the next barrier. Returns the scale.
+    // Returns the scale. q: in shared memory, i8[STEPS * WARPS * 256]; sums: in shared memory, per warp, to be added
+    // after the next barrier.
     __device__ float quantize(u32* q, int* sums, float eps) const {
         __shared__ float squares[WARPS];
         __shared__ u32 largest[WARPS];
-        u32 warp = threadIdx.x / 32, bits = 0;  // as integers, NaN is above Inf, and Inf above all others
+        u32 warp = threadIdx.x / 32, bits = 0;  // as integers, NaN is above Inf, and Inf above all numbers
 #pragma unroll
         for (int i = 0; i < 8 * STEPS; i++) bits = max(bits, __float_as_uint(y[i / 8][i % 8]) & 0x7fffffffu);
         bits = warp_max_bits(bits);
@@ -73,8 +76,9 @@ struct Prologue {
         return bad ? quiet_nan() : (low ? 1e-5f : top * inverse) * (1.0f / 127.0f);
     }
 
-    // The same for each ABLOCK columns, which ABLOCK / 4 lanes have: the codes need no other warp, so the block does not meet at all.
-    // factors: shared, scales of 32 columns but for the norm. shares: shared, per warp, for norm_of after the next barrier.
+    // Quantizes each ABLOCK columns, which ABLOCK / 4 lanes hold: codes depend on no other warp, so there is no
+    // block-wide reduction. factors: in shared memory, scales of 32 columns without the norm. shares: in shared memory,
+    // per warp, for norm_of after the next barrier.
     __device__ void quantize_blocks(u32* q, float* factors, float* shares) const {
         float bad = 0.0f;
 #pragma unroll
@@ -94,13 +98,14 @@ struct Prologue {
         if (threadIdx.x % 32 == 0) shares[threadIdx.x / 32] = all;
         sync_warp();
     }
-    // By blocks (ABLOCK 32 or 128), or for the whole row, whose scale is returned then. factors has 4 bytes for each 32 columns.
+    // Quantizes by blocks (ABLOCK 32 or 128), or the whole row (ABLOCK 0) and returns its scale. factors has 4 bytes
+    // for each 32 columns.
     __device__ float quantized(u32* q, float* factors, float* shares, float eps) const {
         if (!ABLOCK) return quantize(q, (int*)factors, eps);
         quantize_blocks(q, factors, shares);
         return 1.0f;
     }
-    // What every sum is multiplied by: NaN where the row has no answer.
+    // Returns the factor of every sum: NaN if the row has a value that is not finite.
     __device__ static float norm_of(const float* shares, float eps) {
         float all = 0.0f;
 #pragma unroll

@@ -1,5 +1,5 @@
-// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma (NORM 1) or x[t] (NORM 0), in f32 too where KEEP is 1; rotated and quantized: see
-// rotate_quantize.cuh. Every block of a row sums its squares.
+// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma (NORM 1) or x[t] (NORM 0), stored as f32 if KEEP is 1; then rotated
+// and quantized (rotate_quantize.cuh). Every block of a row computes the row's sum of squares.
 #include "prelude.cuh"
 #include "rotate_quantize.cuh"
 

@@ -1,6 +1,6 @@
-// The int8 copy of w f16[outs, width]: scale[n] = max|w[n]| / 127, codes[n,k] = round(w[n,k] / scale[n]), error[n] >= |w[n] -
-// scale[n] codes[n]| + 3 (width + 64) 2^-24 |w[n]|; a row with a NaN or Inf gets scale = NaN and codes 0.
-// A warp for each row, TILE_N = GROUP / 32 of them in a block.
+// Int8 copy of w f16[outs, width]: scale[n] = max|w[n]| / 127, codes[n,k] = round(w[n,k] / scale[n]), error[n] >= |w[n]
+// - scale[n] codes[n]| + 3 (width + 64) 2^-24 |w[n]|. A row with a NaN or Inf gets scale NaN and codes 0.
+// One warp per row, TILE_N = GROUP / 32 rows per block.
 #include "prelude.cuh"
 
 KERNEL pack_head(const u16* w, signed char* codes, float* scale, float* error, u32 outs, u32 width) {
@@ -30,6 +30,6 @@ KERNEL pack_head(const u16* w, signed char* codes, float* scale, float* error, u
     apart = warp_sum(apart);
     if (lane != 0) return;
     scale[n] = bad ? quiet_nan() : step;
-    // 1.01 covers the rounding of these very sums, by far
+    // 1.01 amply covers the rounding of these sums
     error[n] = bad ? 0.0f : 1.01f * (sqrtf(apart) + 3.0f * (float)(width + 64) * 0x1p-24f * sqrtf(squares));
 }

@@ -1,5 +1,6 @@
-// Products of 16 bytes of codes, 64 columns of a row: plane s of the words with `planes[2 * s]`, 16 activations. The planes are
-// summed apart and their factors 1, 16, 4, 1 divided out at the end, which is exact. The top plane is shifted down: dot4 is signed.
+// Products of 16 bytes of codes, 64 columns of a row: plane s of the words with `planes[2 * s]`, 16 activations. The
+// planes are summed separately and their factors 1, 16, 4, 1 divided out at the end, which is exact. The top plane is
+// shifted down because dot4 is signed.
 __device__ inline int masked_dot(Words w, u32 mask, Words q, int acc) {
     return dot4(w.x & mask, q.x, dot4(w.y & mask, q.y, dot4(w.z & mask, q.z, dot4(w.w & mask, q.w, acc))));
 }

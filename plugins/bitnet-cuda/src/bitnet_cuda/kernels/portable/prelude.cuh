@@ -1,6 +1,7 @@
-// Shared by every kernel. Constants (GROUP, TILE_N, TILE_T, DTYPE, ADD, NORM, ACT, KV, INTERLEAVED, BLOCK) are defined
-// before this file, with ABLOCK, QKNORM, MASK and a kernel's own. Blocks are one-dimensional with GROUP threads, a multiple of 32; "warps" are 32 neighbouring threads,
-// whatever the hardware's are. vendor.cuh has what is written differently for each vendor.
+// Shared by every kernel. The constants (GROUP, TILE_N, TILE_T, DTYPE, ADD, NORM, ACT, KV, INTERLEAVED, BLOCK, ABLOCK,
+// QKNORM, MASK and those of one kernel) are defined before this file. Blocks are one-dimensional with GROUP threads, a
+// multiple of 32. A "warp" is 32 neighbouring threads on all hardware. vendor.cuh has the parts that each vendor writes
+// differently.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -35,7 +36,7 @@ __device__ inline float warp_max(float v) {
     return v;
 }
 
-// The largest of what SIZE neighbouring threads have, a power of two.
+// Returns the largest v of SIZE neighbouring threads; SIZE is a power of two.
 template <int SIZE>
 __device__ inline u32 neighbours_max_bits(u32 v) {
     if (SIZE == 32) return warp_max_bits(v);
@@ -43,7 +44,7 @@ __device__ inline u32 neighbours_max_bits(u32 v) {
     return v;
 }
 
-// Reductions over the block; `scratch` is shared, one element per warp.
+// Reductions over the block; `scratch`: in shared memory, one element per warp.
 __device__ inline float group_sum(float v, float* scratch) {
     v = warp_sum(v);
     __syncthreads();

@@ -1,10 +1,12 @@
-// Norm and int8 quantization of one row per block. Raw::values(raw.load(k), v) = the values of columns k..k+3
-// before the norm, 0 from `width` on; all of a thread's are asked for at once, and kept in registers, so that the row is read once.
-// gamma is asked for before the kernels ahead have ended.
-// a = max(max|y|, floor), q = round_half_even(y * 127 / a), scale = a / 127: of the row (ABLOCK 0, floor 1e-5), or of each
-// ABLOCK columns, which ABLOCK / 4 neighbouring threads have (32 or 128, floor 1e-20); scale and qsum are written for each 32 columns.
-// As in norm_prologue.cuh the root mean square cancels in the codes but below the floor: the block meets once for squares and
-// largest value. LATE: the next kernel may start when those ahead have ended, not before.
+// Norm and int8 quantization of one row per block. Raw::values(raw.load(k), v): the values of columns k .. k + 3 before
+// the norm, 0 from `width` on. A thread loads all its values at once and keeps them in registers, so that the row is
+// read once. gamma is loaded before the preceding kernels have finished.
+// a = max(max|y|, floor), q = round_half_even(y * 127 / a), scale = a / 127, over the row (ABLOCK 0, floor 1e-5) or
+// over each ABLOCK columns, which ABLOCK / 4 neighbouring threads hold (32 or 128, floor 1e-20). scale and qsum are
+// then written for each 32 columns.
+// As in norm_prologue.cuh the root mean square cancels in the codes unless the floor applies, so one block-wide
+// reduction serves squares and largest value. LATE: the next kernel may start once the preceding kernels have finished,
+// not earlier.
 #include "codes.cuh"
 
 template <class Raw>

@@ -1,13 +1,14 @@
-// Drafts that may be among the k largest become sums over w f16[outs, width]: logits[l,n] where logits[l,n] + error[n] |x[l]| is
-// not below the k-th largest of bound[l]; all of them where one of these is NaN, or there are fewer than k.
-// A block looks at TILE_N <= 65,536 approximate logits of one row, BATCH of a thread at a time, and finds the k-th largest bound for itself, by
-// bisection of its 32 bits. A lane reads twice WORDS columns at a time.
+// Replaces approximate logits that may be among the k largest by sums over w f16[outs, width]: logits[l,n] is computed
+// if logits[l,n] + error[n] |x[l]| is not below the k-th largest of bound[l]. All of them are computed if a bound is
+// NaN or if there are fewer than k bounds.
+// A block serves TILE_N <= 65,536 approximate logits of one row, BATCH per thread at a time. It finds the k-th largest
+// bound itself, by bisection of its 32 bits. A lane loads twice WORDS columns at a time.
 #include "prelude.cuh"
 #include "bounds.cuh"
 
 #define HEAD_GROUP 64
 #define BATCH (TILE_N / GROUP < 8 ? TILE_N / GROUP : 8)
-#define PIECES 10  // of a row that a lane asks for at once
+#define PIECES 10  // loads of a row that a lane has in flight
 
 struct alignas(4 * WORDS) Piece {
     u32 word[WORDS];
@@ -26,7 +27,8 @@ __device__ inline u32 group_count(u32 mine, u32* scratch) {
     return all;
 }
 
-// The largest of the bounds that the block's threads look at, and the sum of their squares: one meeting for both.
+// The largest of the bounds that the threads of the block hold, and the sum of their squares, in one block-wide
+// reduction.
 struct Seen {
     u32 largest;
     float squares;
@@ -42,7 +44,8 @@ __device__ inline Seen group_seen(Seen mine) {
     return all;
 }
 
-// The k-th largest of count bounds, NaN where there is none. all: the largest; largest: of those that this thread looks at.
+// Returns the k-th largest of count bounds, NaN if there is none. all: the largest bound; largest: the largest of this
+// thread's bounds.
 __device__ inline float kth_largest(const float* bound, u32 count, u32 k, u32 all, u32 largest) {
     __shared__ u32 scratch[GROUP / 32];
     u32 found = 0;
@@ -57,14 +60,14 @@ __device__ inline float kth_largest(const float* bound, u32 count, u32 k, u32 al
     return number_of(found);
 }
 
-// from[start], from[start + step], ..., as far as they are before `end`: all are asked for at once.
+// Loads from[start], from[start + step], ... up to `end`, all at once.
 template <class T, int COUNT>
 __device__ inline void load_batch(T (&to)[COUNT], const T* from, u32 start, u32 step, u32 end) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) to[i] = from[min(start + i * step, end - 1)];
 }
 
-// Of the block's threads: the largest of the bounds, and the sum of squares of x.
+// Returns the block's largest bound and the sum of squares of x.
 __device__ inline Seen look(const float* bounds, u32 groups, const Floats* x, u32 fours) {
     Seen mine = {0, 0.0f};
     for (u32 start = threadIdx.x; start < max(groups, fours); start += 8 * GROUP) {
@@ -82,14 +85,14 @@ __device__ inline Seen look(const float* bounds, u32 groups, const Floats* x, u3
     return mine;
 }
 
-// sum_k w[k] x[k] of a warp, PIECES of a lane under way at once.
+// Returns sum_k w[k] x[k] of a warp, with PIECES loads of a lane in flight.
 __device__ inline float exact_logit(const Piece* w, const Pair* x, u32 pieces) {
     float sum = 0.0f;
     for (u32 start = threadIdx.x % 32; start < pieces; start += 32 * PIECES) {
         Piece piece[PIECES];
         load_batch(piece, w, start, 32, pieces);
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) {  // without a branch, or loads move behind it
+        for (int i = 0; i < PIECES; i++) {  // no branch, since the compiler moves loads behind a branch
             u32 c = start + 32 * i;
 #pragma unroll
             for (int j = 0; j < WORDS; j++) {
@@ -108,7 +111,7 @@ KERNEL_RESIDENT(2) refine_logits(const float* x, const u16* w, const float* erro
     __shared__ u32 found;
     u32 l = blockIdx.y, first = blockIdx.x * TILE_N, end = min(first + TILE_N, outs);
     u32 groups = (outs + HEAD_GROUP - 1) / HEAD_GROUP;
-    float approx[BATCH], apart[BATCH];  // the first ones are asked for before the block meets
+    float approx[BATCH], apart[BATCH];  // the first batch is loaded before the block's reduction
     if (threadIdx.x == 0) found = 0;
     let_next_start();
     load_batch(apart, error, first + threadIdx.x, GROUP, end);

@@ -1,5 +1,5 @@
-// y[l] = x[index[l]] / sqrt(mean(x^2) + eps) * gamma; one block per row of width columns, of which a thread keeps EACH.
-// index and gamma are read before the kernels ahead have ended.
+// y[l] = x[index[l]] / sqrt(mean(x[index[l]]^2) + eps) * gamma. One block per row of width columns; a thread holds EACH
+// columns. index and gamma are loaded before the preceding kernels have finished.
 #include "prelude.cuh"
 
 KERNEL rms_norm(const float* x, const int* index, const float* gamma, float* y, u32 rows, u32 width, float eps) {

@@ -1,5 +1,5 @@
-// y[T,K] = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8: q[T,stride], scale, qsum[T] or [T,stride/32].
-// One block per row.
+// y[T,K] = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 codes: q[T,stride], scale and qsum [T]
+// or [T,stride/32]. One block per row (quantize.cuh).
 #include "prelude.cuh"
 #include "quantize.cuh"
 

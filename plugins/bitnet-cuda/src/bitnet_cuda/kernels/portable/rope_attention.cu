@@ -1,7 +1,8 @@
-// rope_store_kv and attention of rows that belong to different sequences: each row's newest key and value come from qkv and
-// go into the caches on the way. A block makes TILE_N (H) query heads of one key/value head over its share of a row's
-// positions (z of SPLITS, see meeting.cuh), with the running softmaxes of running.cuh. What earlier steps have cached is
-// asked for before the kernels ahead have ended.
+// rope_store_kv and attention for rows of different sequences: each row's newest key and value are taken from qkv and
+// written to the caches.
+// A block computes TILE_N (H) query heads of one key/value head over its share of a row's positions (grid z of SPLITS,
+// see meeting.cuh), with the running softmaxes of running.cuh. Positions cached by earlier steps are loaded before the
+// preceding kernels have finished.
 #include "prelude.cuh"
 #include "rope_element.cuh"
 #include "kv_piece.cuh"
@@ -9,7 +10,8 @@
 #define H TILE_N
 #include "running.cuh"
 
-// inverses[which] of the block's H query heads and its key head, where QKNORM is 1; head_of(which): its DIM elements.
+// inverses[which] of the block's H query heads and its key head if QKNORM is 1; head_of(which) points to the DIM
+// elements.
 template <class HeadOf>
 __device__ inline void head_inverses(float* inverses, HeadOf head_of, float eps) {
     if (!QKNORM) return;
@@ -60,7 +62,7 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, con
     wait_for_previous();
     const float* x = qkv + (size_t)row * (n_heads + 2 * n_kv_heads) * DIM;
     const CosSin* angles = rope + (size_t)last * (DIM / 2);
-    auto head_of = [&](u32 which) {  // of the block's queries, its key and its value
+    auto head_of = [&](u32 which) {  // the block's query heads, key head and value head
         return x + (size_t)(which < H ? first_head + which : n_heads + kv_head + (which == H ? 0 : n_kv_heads)) * DIM;
     };
     head_inverses(inverses, head_of, eps);

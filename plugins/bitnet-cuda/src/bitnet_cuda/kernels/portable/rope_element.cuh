@@ -1,9 +1,9 @@
-// Norm and rotary embedding of one element of a head; element 2j, 2j + 1 (INTERLEAVED 1) or j, j + D/2 are a pair.
+// Norm and rotary embedding of one element of a head. Pairs are (2j, 2j + 1) (INTERLEAVED 1) or (j, j + D/2).
 struct alignas(8) CosSin {
     float cos, sin;
 };
 
-// A query or key head; inverse: 1 / sqrt(mean(h^2) + eps) where QKNORM is 1.
+// A query or key head. inverse: 1 / sqrt(mean(h^2) + eps) if QKNORM is 1.
 struct Head {
     const float *x, *gamma;
     float inverse;
@@ -11,7 +11,7 @@ struct Head {
     __device__ float operator[](u32 d) const { return QKNORM ? x[d] * inverse * gamma[d] : x[d]; }
 };
 
-// The inverse, from the sum of squares: NaN where that is not finite.
+// Returns the inverse from the sum of squares, NaN if that is not finite.
 __device__ inline float head_inverse(float squares, u32 head_dim, float eps) {
     return not_finite(squares) ? quiet_nan() : 1.0f / sqrtf(squares / (float)head_dim + eps);
 }

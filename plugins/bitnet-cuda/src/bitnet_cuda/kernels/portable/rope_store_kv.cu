@@ -1,5 +1,6 @@
-// Norms (QKNORM 1) and rotates the q and k heads of qkv[T, n_heads + 2 n_kv_heads, D] by rope[position, D/2, (cos, sin)]; writes q[T, n_heads, D]
-// and k, v into the caches: row of (slot, head) at ((slot / 64 * n_kv_heads + head) * 64 + slot % 64) * row_bytes.
+// Norms (QKNORM 1) and rotates the q and k heads of qkv[T, n_heads + 2 n_kv_heads, D] by rope[position, D/2, (cos,
+// sin)]. Writes q[T, n_heads, D], and k and v to the caches: the row of (slot, head) is at byte ((slot / 64 *
+// n_kv_heads + head) * 64 + slot % 64) * row_bytes.
 // One block per head and row.
 #include "prelude.cuh"
 #include "rope_element.cuh"

@@ -1,5 +1,5 @@
-// rope_store_kv for f16 caches and pairs half a head apart, head_dim a multiple of 4: what prompts of most models have.
-// A warp for each head, TILE_N of them in a block; a lane takes two neighbouring pairs.
+// rope_store_kv for f16 caches, pairs (j, j + D/2) and head_dim a multiple of 4, the case of most models.
+// One warp per head, TILE_N heads per block; a lane rotates two neighbouring pairs.
 #include "prelude.cuh"
 #include "rope_element.cuh"
 

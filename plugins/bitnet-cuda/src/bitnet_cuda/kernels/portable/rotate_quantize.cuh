@@ -1,5 +1,6 @@
-// H(signs * v) for HADAMARD columns of a row (hadamard.cuh), then int8 codes with a scale for each ABLOCK columns (codes.cuh), written
-// with their sum for each 32. A block does TILE_N transforms of a row, one after the other, and its threads have four columns each.
+// H(signs * v) for each HADAMARD columns of a row (hadamard.cuh), then int8 codes with a scale for each ABLOCK columns
+// (codes.cuh), written with their sum for each 32 columns. A block computes TILE_N transforms of a row in sequence; a
+// thread has four columns of each.
 #include "hadamard.cuh"
 #include "codes.cuh"
 
@@ -13,7 +14,8 @@ struct Rotated {
 
     __device__ Rotated(const float* signs, u32* q, float* scale, int* qsum, u32 row, u32 width)
         : signs(signs), q(q), scale(scale), qsum(qsum), row(row), width(width), sign(at(signs)) {}
-    // The thread's first columns of a vector that no kernel writes: made before the kernels ahead have ended.
+    // Loads the signs of the thread's first columns. No kernel writes them, so this precedes the wait for the preceding
+    // kernels.
     __device__ Floats at(const float* constant) const { return *(const Floats*)(constant + min(first(), width - 4)); }
     __device__ static u32 first() { return blockIdx.x * TILE_N * HADAMARD + 4 * threadIdx.x; }
 
@@ -24,11 +26,11 @@ struct Rotated {
 #pragma unroll 1
         for (u32 i = 0; i < TILE_N; i++) {
             u32 column = first() + i * HADAMARD;
-            if (column >= width) return;  // all of the block
+            if (column >= width) return;  // uniform over the block
             float v[4];
             values(column, v);
             if (i) __syncthreads();
-            Floats own = sign;  // no ?:, whose pointers would keep `sign` in scratch memory on AMD GPUs
+            Floats own = sign;  // no ?:, since its pointers would keep `sign` in scratch memory on AMD GPUs
             if (i) own = *(const Floats*)(signs + column);
             write(column, v, own, exchange);
         }

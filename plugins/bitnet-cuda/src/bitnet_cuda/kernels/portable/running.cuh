@@ -1,10 +1,10 @@
-// Running softmaxes of a block's H heads over its share of a row's positions. LANES lanes share a cached position, eight
-// elements each (kv_piece.cuh); every group of lanes has softmaxes of its own, put together at the end.
+// Running softmaxes of a block's H heads over its share of a row's positions. LANES lanes share a cached position,
+// eight elements each (kv_piece.cuh). Every group of lanes has its own softmaxes, which are combined at the end.
 #include "attention_parts.cuh"
 
 #define WARPS (GROUP / 32)
 #define SLOTS (GROUP / LANES)
-#define ROUND (UNROLL * SLOTS)  // positions that a block takes at a time
+#define ROUND (UNROLL * SLOTS)  // positions that a block processes at a time
 
 struct Running {
     float top[H], total[H], mixed[H][8];
@@ -19,7 +19,7 @@ struct Running {
         }
     }
 
-    // Positions first, first + SLOTS, ... of which those from `end` on do not count.
+    // Processes positions first, first + SLOTS, ...; positions from `end` on are ignored.
     __device__ void add(const float (*q)[8], const Piece* keys, const Piece* values, u32 first, u32 end, float scale) {
         float scores[UNROLL][H], k[8], v[8];
 #pragma unroll
@@ -60,7 +60,7 @@ struct Running {
         }
     }
 
-    // Puts together the softmaxes of a warp's groups of lanes: all lanes have the result.
+    // Combines the softmaxes of a warp's groups of lanes; all lanes get the result.
     __device__ void join_warp() {
 #pragma unroll
         for (int h = 0; h < H; h++)
@@ -77,8 +77,8 @@ struct Running {
     }
 };
 
-// out of heads first_head .. first_head + H - 1 (counted over all rows), from all threads of the `splits` blocks that share
-// their positions; all threads of a block come here.
+// Writes out of heads first_head .. first_head + H - 1 (counted over all rows) from all threads of the `splits` blocks
+// that share their positions. All threads of a block must call this.
 __device__ inline void finish(Running& r, u32* workspace, size_t first_head, u32 split, u32 splits, float* out) {
     __shared__ float mixed[WARPS][H][DIM], tops[WARPS][H], totals[WARPS][H];
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, d0 = threadIdx.x % LANES * 8;

@@ -2,7 +2,8 @@
 #include "few_codes.cuh"
 #include "planes.cuh"
 
-// partial[16 * TILES] of this warp: sums of code * q over its columns. q: shared, STEPS * WARPS * 256 columns.
+// partial[16 * TILES] of this warp: sums of code * q over its columns. q: in shared memory, STEPS * WARPS * 256
+// columns.
 __device__ inline void multiply_row(const Codes& codes, const Words* q, u32 width, int* partial) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     int acc[2 * TILES][4];

@@ -1,8 +1,9 @@
-// ids[l, i], values[l, i] = the k largest logits of row l that the mask allows, in falling order, equal ones by rising index,
-// NaN first, then -1 and -Inf; total[l] = (m, log(sum exp(logit - m))) over all allowed ones, m the largest.
-// One block per row. Logits become 64-bit keys that are all different: order of the value above, ~index below. The k-th
-// largest of the threads' own maxima is a bound that at least k keys reach, and seldom many more: those are gathered
-// and sorted. Where more than ROOM keys reach it, bisection finds a bound that fewer do.
+// ids[l, i], values[l, i] = the k largest logits of row l that the mask allows, in descending order, equal ones by
+// ascending index, NaN first, then padded with -1 and -Inf; total[l] = (m, log(sum exp(logit - m))) over all allowed
+// logits, with m the largest.
+// One block per row. Logits become distinct 64-bit keys: the order of the value above, the complemented index below.
+// The k-th largest of the threads' own maxima is a bound that at least k keys reach, and seldom many more; these keys
+// are gathered and sorted. If more than ROOM keys reach it, bisection finds a bound that fewer keys reach.
 #include "prelude.cuh"
 #include "mask.cuh"
 
@@ -16,7 +17,7 @@ __device__ inline Key key_of(float v, u32 i) {
     return (Key)order << 32 | ~i;
 }
 
-// Of a logit that may be chosen; 0 is below all others.
+// Returns the key of a logit. Keys of allowed logits are above 0.
 __device__ inline Key key_at(const float* row, const u32* mask, u32 vocab, u32 i) {
     return allowed(mask, blockIdx.x, vocab, i) ? key_of(row[i], i) : 0;
 }
@@ -73,7 +74,7 @@ KERNEL top_k(const float* logits, const u32* mask, int* ids, float* values, floa
         u32 count = found;
         if (count > ROOM) low = bound;
         else if (count < k && bound > 1) high = bound;
-        else break;  // enough of them, or all that are allowed
+        else break;  // enough keys, or all allowed ones
         bound = low + (high - low) / 2;
     }
     sort_falling(keys, ROOM);

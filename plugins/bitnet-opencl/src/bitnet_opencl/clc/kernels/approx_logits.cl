@@ -1,7 +1,8 @@
-// logits[l, n] = scale[n] * sum_k codes[n, k] * x[l, k]; bound[l, g] = the largest logits[l, n] - error[n] |x[l]| of the TILE_N
-// rows n of group g, NaN if one of these is not finite. x f32[rows, width]; codes i8[outs, width]; scale, error f32[outs];
-// logits f32[rows, stride]; bound f32[rows, ceil(outs / TILE_N)]. LANES work-items share a matrix row, four times WORDS columns
-// each at a time, against ROWS matrix rows. Group: TILE_N matrix rows, TILE_T rows of x.
+// logits[l, n] = scale[n] * sum_k codes[n, k] * x[l, k]; bound[l, g] = max(logits[l, n] - error[n] |x[l]|) over the
+// TILE_N rows n of group g, NaN if one of these is not finite. x f32[rows, width]; codes i8[outs, width]; scale, error
+// f32[outs]; logits f32[rows, stride]; bound f32[rows, ceil(outs / TILE_N)].
+// LANES work-items share a matrix row and take four times WORDS columns of it at a time, for ROWS matrix rows. Group:
+// TILE_N matrix rows, TILE_T rows of x.
 #define SETS (GROUP / LANES)
 #ifndef WORDS
 #define WORDS 1
@@ -13,8 +14,8 @@ typedef uint4 piece;
 typedef uint piece;
 #define LOAD_PIECE(from) (*(from))
 #endif
-#define DEPTH (4 / WORDS)  // loads of a row on their way together
-#define LONGER 1.00001f  // more than an f32 sum can be short of
+#define DEPTH (4 / WORDS)  // loads of a row in flight
+#define LONGER 1.00001f  // exceeds the error of the f32 sum
 
 KERNEL approx_logits(ARGUMENTS) {
     PARAMETERS

@@ -1,7 +1,8 @@
-// Greedy token of each row (lowest index of the largest logit, -1 if any is NaN; among the allowed ones where MASK is 1) into
-// history and step; the row moves on by one position, or becomes unused where it cannot.
-// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; index i32[rows]; tables i32[sequences, max_blocks];
-// step i32[*, 4]; history i32[*, ring + 1]. SPLITS == 1: one group per row.
+// Greedy sampling: token[l] = the lowest index of the largest logit of row l, among the allowed ones if MASK is 1; -1
+// if an allowed logit is NaN or no token is allowed. The token is written to history and step; the row advances by one
+// position, or becomes unused if it cannot.
+// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; index i32[rows]; tables i32[sequences, max_blocks]; step
+// i32[*, 4]; history i32[*, ring + 1]. SPLITS == 1: one group per row.
 #include "greedy.clh"
 
 KERNEL argmax_advance(ARGUMENTS) {

@@ -1,5 +1,6 @@
-// argmax_advance by SPLITS groups a row, of which the last to arrive compares all candidates. Shapes as in
-// argmax_advance.cl; workspace: u32[rows] of arrivals (zero between launches), then {f32 value, u32 index}[rows * SPLITS].
+// argmax_advance with SPLITS groups per row; the last to arrive compares all candidates. Shapes as in
+// argmax_advance.cl; workspace: u32[rows] of arrivals (zero between launches), then {f32 value, u32 index}[rows *
+// SPLITS].
 #include "greedy.clh"
 
 KERNEL argmax_advance_split(ARGUMENTS) {
@@ -28,7 +29,7 @@ KERNEL argmax_advance_split(ARGUMENTS) {
     const bool last = arrived == SPLITS - 1;
     float value = -INFINITY;
     uint at = NOWHERE;
-    if (last && lid < SPLITS) {  // SPLITS is no more than GROUP
+    if (last && lid < SPLITS) {  // SPLITS <= GROUP
         value = as_float(found[2 * lid]);
         at = found[2 * lid + 1];
     }

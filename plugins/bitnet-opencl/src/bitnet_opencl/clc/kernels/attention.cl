@@ -2,12 +2,12 @@
 // slot of p = tables[sequence, p / 64] * 64 + p % 64; key/value head = h / (n_heads / n_kv_heads). Rows with position < 0
 // produce zeros. Softmax runs online over chunks of CHUNK positions.
 // q f32[rows, n_heads * head_dim]; caches: rows of KV (0 f32, 1 f16, 2 int8 with scale); step i32[rows, 4];
-// tables i32[sequences, max_blocks]; out f32[rows, n_heads * head_dim]. Group: one head of one row.
-// Scores: LANES work-items share a key. Values: SLICES sets of work-items take every SLICES-th position each, a
-// work-item owns the elements lid % SPREAD + i * SPREAD, i < OWNED, of the head.
+// tables i32[sequences, max_blocks]; out f32[rows, n_heads * head_dim]. Group: one head of one row. Scores: LANES
+// work-items share a key. Values: SLICES sets of work-items take every SLICES-th position each; a work-item owns the
+// elements lid % SPREAD + i * SPREAD, i < OWNED, of the head.
 #define SLICES (GROUP / SPREAD)
 
-// Element j of a cache row, without the scale of int8 rows.
+// Returns element j of a cache row, without the scale of int8 rows.
 INLINE float cache_value(__global const uchar *row, uint j) {
 #if KV == 0
     return ((__global const float *)row)[j];
@@ -59,7 +59,7 @@ KERNEL attention(ARGUMENTS) {
             slots[i] = (uint)table[p / KV_BLOCK] * KV_BLOCK + p % KV_BLOCK;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        // All lanes make the same number of rounds, as lanes_sum needs them all.
+        // All lanes do the same number of rounds, since lanes_sum needs all lanes.
         for (uint first = 0; first < count; first += GROUP / LANES) {
             const uint i = first + lid / LANES;
             float dot = 0;

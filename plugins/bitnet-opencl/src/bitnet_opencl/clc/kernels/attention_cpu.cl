@@ -1,5 +1,5 @@
-// attention for CPU devices, head_dim = 16 * OWNED: one work-item per group does one head of one row in vectors of 16,
-// block after block of the cache. Shapes and meaning as in attention.cl.
+// attention for CPU devices, head_dim = 16 * OWNED: one work-item per group computes one head of one row in vectors of
+// 16, one cache block after the other. Formula and shapes as in attention.cl.
 #if KV == 0
 #define CACHE16(row, o) vload16(o, (__global const float *)(row))
 #define CACHE_SCALE(row) 1.0f

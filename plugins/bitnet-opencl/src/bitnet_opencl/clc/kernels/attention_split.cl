@@ -1,4 +1,4 @@
-// attention for GPUs, as attend.clh says; head_dim == HEAD_DIM <= 8 * LANES. Shapes as in attention.cl.
+// attention for GPUs (attend.clh); head_dim == HEAD_DIM <= 8 * LANES. Formula and shapes as in attention.cl.
 #include "attend.clh"
 
 KERNEL attention_split(ARGUMENTS) {

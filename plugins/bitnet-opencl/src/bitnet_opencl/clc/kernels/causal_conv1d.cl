@@ -1,20 +1,21 @@
-// y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the row's own
-// sequence: rows of the step before it, then state[sequence], oldest first, zeros before position 0. Then the state holds the
-// last taps - 1 inputs. Rows with position < 0 produce zeros.
+// y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the inputs of the
+// row's own sequence: earlier rows of the step, before them state[sequence], oldest first, and zeros before position 0.
+// Then the last taps - 1 inputs are stored in the state. Rows with position < 0 produce zeros.
 // x, y f32[rows, channels]; step i32[rows, 4]; weight f32[channels, taps]; state f32[sequences, taps - 1, channels].
-// Group: TILE_N channels of all rows, which GROUP / TILE_N strips share out; all have read the states before any writes one.
+// Group: TILE_N channels of all rows, divided among GROUP / TILE_N strips; all strips read the states before any writes
+// one.
 #define POSITION(t) step[4 * (t) + 1]
 #define SEQUENCE(t) step[4 * (t) + 3]
 #define STATE(t, j) state[((ulong)SEQUENCE(t) * (taps - 1) + (j)) * channels + channel]
 
-// Rows right before row t that are its sequence's too, taps - 1 at most.
+// Returns the number of rows right before row t that belong to its sequence, at most taps - 1.
 INLINE uint rows_behind(__global const int *step, uint t, uint taps) {
     uint count = 0;
     while (count + 1 < taps && t > count && SEQUENCE(t - count - 1) == SEQUENCE(t) && POSITION(t - count - 1) >= 0) ++count;
     return count;
 }
 
-// The input `back` rows before row t.
+// Returns the input `back` rows before row t.
 INLINE float input(__global const float *x, __global const int *step, __global const float *state, uint t, uint back,
                    uint behind, uint taps, uint channels, uint channel) {
     if (back <= behind) return x[(ulong)(t - back) * channels + channel];

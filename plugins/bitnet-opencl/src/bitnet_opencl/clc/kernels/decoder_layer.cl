@@ -1,9 +1,10 @@
 // A decoder layer for one row: norm_matmul (q, k and v), rope_attention, norm_matmul (added to x), norm_matmul_glu,
-// norm_matmul (added to x), by MEMBERS groups that meet four times. Each group has its rows of every matrix; the weights that it
-// multiplies next are prefetched into registers while it waits. Data that others wrote before a meeting is read by instructions that
-// stand behind it.
-// x f32[HIDDEN]; qkv f32[QKV]; step i32[4]; heads f32[QUERIES]; m f32[FFN]; rope, tables and caches as in rope_attention.cl;
-// gamma_*, w_*, s_*: gamma, w and wscale for qkv, for the heads (o), for gate and up, and for m (down).
+// norm_matmul (added to x), by MEMBERS groups with four barriers among them. Each group has its rows of every matrix,
+// and prefetches the weights of its next product into registers while it waits. Data that other groups wrote before a
+// barrier is read by instructions after it.
+// x f32[HIDDEN]; qkv f32[QKV]; step i32[4]; heads f32[QUERIES]; m f32[FFN]; rope, tables and caches as in
+// rope_attention.cl; gamma_*, w_*, s_*: gamma, w and wscale for qkv, for the heads (o), for gate and up, and for m
+// (down).
 #define QUERIES (N_HEADS * HEAD_DIM)
 #define QKV (QUERIES + 2 * KV_HEADS * HEAD_DIM)
 #define PADDED(columns) (CEIL_DIV(columns, 128) * 128)
@@ -13,7 +14,7 @@
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define MOST_WIDTH LARGER(LARGER(WIDE, WIDE_O), WIDE_M)
 #define MOST_ROWS (2 * UP_ROWS)
-#define GROUPS (N_HEADS / HEADS)  // of heads
+#define GROUPS (N_HEADS / HEADS)  // groups of heads
 #define SPLITS (MEMBERS < GROUPS ? 1 : MEMBERS / GROUPS)
 #include "attend.clh"
 #include "glu.clh"
@@ -21,12 +22,12 @@
 #include "norm_row.clh"
 #include "store_row.clh"
 
-// Rows of `outs` of a group: first_of .. first_of + rows_of - 1, SETS at a time.
+// The rows of `outs` of a group: first_of .. first_of + rows_of - 1, SETS at a time.
 #define SHARE_OF(outs) CEIL_DIV(outs, MEMBERS)
 INLINE uint first_of(uint outs) { return get_group_id(0) * SHARE_OF(outs); }
 INLINE uint rows_of(uint outs) { return min(SHARE_OF(outs), outs - min(first_of(outs), outs)); }
 
-// Rows start + r * SETS + set of this group, r < rows, of each of `matrices` matrices, and their scales.
+// Loads rows start + r * SETS + set of this group, r < rows, of each of `matrices` matrices, and their scales.
 INLINE void load_weights(uint4 *word, float *factor, __global const uint4 *w, __global const float *wscale, uint outs,
                          uint matrices, uint rows, uint width, uint start) {
     UNROLL
@@ -44,7 +45,7 @@ INLINE float old_x(__global const float *x) {
     return old;
 }
 
-// Adds the product of the codes with a matrix, whose first rows are in `word`, to x.
+// Adds to x the product of the codes with a matrix whose first rows are in `word`.
 INLINE void add_to_x(__global float *x, float old, uint4 *word, float *factor, __global const uint4 *w,
                      __global const float *wscale, uint width, quantized row, __local const uint4 *codes,
                      __local float *scratch) {
@@ -62,12 +63,12 @@ INLINE void add_to_x(__global float *x, float old, uint4 *word, float *factor, _
     }
 }
 
-// Rotated queries of a group of heads, times log2(e) * scale, and the newest key and value.
+// Computes rotated queries of a group of heads, times log2(e) * scale, and the newest key and value.
 INLINE void stage(__local float *fresh, __global const float *qkv, __global const float *angle,
                   __global const float *q_gamma, __global const float *k_gamma, uint group, uint kv_head, float scale,
                   float eps, __local float *inverses, __local float *scratch) {
 #define HEAD_OF(which) ((which) < HEADS ? group * HEADS + (which) : N_HEADS + ((which) - HEADS) * KV_HEADS + kv_head)
-#if QKNORM  // a team for each head; all make the same number of rounds
+#if QKNORM  // one team per head; all do the same number of rounds
     for (uint first = 0; first <= HEADS; first += TEAMS) {
         const uint which = first + get_local_id(0) / LANES, lane = get_local_id(0) % LANES;
         float sum = 0;
@@ -142,7 +143,7 @@ KERNEL decoder_layer(ARGUMENTS) {
     AT_IN(float, s_down);
     AT_SHARED(uint, workspace);
     __local uint4 codes[LARGER(CODES_OF(MOST_WIDTH), LOCAL_QUADS)];
-    __local float4 *shared = (__local float4 *)codes;  // attention has its turn between products
+    __local float4 *shared = (__local float4 *)codes;  // attention uses this memory between products
     __local float fresh[(HEADS + 2) * HEAD_DIM] __attribute__((aligned(32)));
     __local float scratch[3 * EXCHANGED], inverses[HEADS + 1];
     __local uint arrived, lost;

@@ -1,4 +1,4 @@
-// x[t, :] = table[token[t] - first, :] for the tokens this part of the table holds.
+// x[t, :] = table[token[t] - first, :] for the tokens that this part of the table holds; other rows are unchanged.
 // table: count rows of DTYPE; step i32[rows, 4]; x f32[rows, hidden]. Group: TILE_N columns of one row.
 #include "dense.clh"
 KERNEL embed_rows(ARGUMENTS) {

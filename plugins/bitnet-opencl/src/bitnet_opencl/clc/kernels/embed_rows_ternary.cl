@@ -1,4 +1,5 @@
-// x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK] for the tokens this part of the table holds.
+// x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK] for the tokens that this part of the
+// table holds; other rows are unchanged.
 // w u8[count, width / 4]; wscale f32[count, ceil(width / BLOCK)]; step i32[rows, 4]; x f32[rows, hidden].
 // Group: TILE_N columns of one row.
 KERNEL embed_rows_ternary(ARGUMENTS) {

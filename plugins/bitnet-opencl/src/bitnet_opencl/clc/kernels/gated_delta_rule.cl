@@ -1,12 +1,12 @@
 // For each row, in order, and head h with its query q and key k (divided by their lengths, q by sqrt(key_dim) too),
-// value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)):
-// S = g S; S += k (beta (v - S^T k))^T; out = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
-// qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim], head h has those of key head h % n_key_heads;
-// gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads]; step i32[rows, 4];
-// state S f32[sequences, n_heads, key_dim, value_dim], zeros at position 0; out f32[rows, n_heads value_dim].
-// Group: TILE_N columns of a head's state, of which a work-item has EACH keys of one in registers, for as long as rows are of
-// one sequence. Sums over keys are those of S before this row: with u = S^T k and w = S^T q, out = g w + (k . q) e where
-// e = beta (v - g u), so that the group meets once for both.
+// value v, decay g = exp(rate * softplus(a + dt)) and beta = 1 / (1 + exp(-b)): S = g S; S += k (beta (v - S^T k))^T;
+// out = S^T q. Rows with position < 0 produce zeros and leave all states unchanged.
+// qkv = [q | k | v] f32[rows, 2 n_key_heads key_dim + n_heads value_dim]; head h uses q and k of key head h %
+// n_key_heads; gates = [a | b] f32[rows, 2 n_heads]; rate, dt f32[n_heads]; step i32[rows, 4]; state S f32[sequences,
+// n_heads, key_dim, value_dim], zeros at position 0; out f32[rows, n_heads value_dim].
+// Group: TILE_N columns of a head's state. A work-item holds EACH keys of one column in registers while rows belong to
+// one sequence. Sums over keys use S from before the row: with u = S^T k, w = S^T q and e = beta (v - g u), out = g w +
+// (k . q) e, so one reduction serves both.
 #define PARTS (GROUP / TILE_N)
 #define LOADS CEIL_DIV(PARTS * EACH, GROUP)
 #define EACH_KEY                      \
@@ -14,7 +14,7 @@
     for (uint i = 0; i < EACH; ++i)
 #define HELD(i) (mine && first + (i) < key_dim)
 #define STATE(i) at[(ulong)(first + (i)) * value_dim]
-// Queries, keys, a value and gates of a row, into registers: while the row before is computed.
+// The queries, keys, a value and gates of a row, loaded into registers while the row before is computed.
 #define READ_AHEAD(row)                                                                        \
     {                                                                                          \
         __global const float *mixed = qkv + (ulong)(row) * (2 * keys + n_heads * value_dim);   \
@@ -39,7 +39,7 @@ KERNEL gated_delta_rule(ARGUMENTS) {
     AT_IN(int, step);
     AT_OUT(float, state);
     AT_OUT(float, out);
-    __local float q[PARTS * EACH], k[2][PARTS * EACH];  // k is read behind the row's last barrier: the next row has another
+    __local float q[PARTS * EACH], k[2][PARTS * EACH];  // k is read after the row's last barrier, so the next row uses the other copy
     __local float2 sums[PARTS][TILE_N];
     __local float4 lengths[PARTS];
     const uint lid = get_local_id(0), part = lid / TILE_N, column = lid % TILE_N, first = part * EACH;

@@ -1,12 +1,12 @@
-// gated_delta_rule, up to CHUNK rows of a sequence at a time (Yang et al. 2024, arXiv 2412.06464, section 3.3). With G_i the
-// sum of the logarithms of decays up to row i of a chunk, and S the state before it:
+// gated_delta_rule, up to CHUNK rows of a sequence at a time (Yang et al. 2024, arXiv 2412.06464, section 3.3). G_i:
+// the sum of the logarithms of decays up to row i of a chunk; S: the state before it.
 //   L_ij = beta_i exp(G_i - G_j) k_i . k_j for j < i;  M_ij = exp(G_i - G_j) q_i . k_j for j <= i
 //   X = (1 + L)^-1 diag(beta) (V - diag(exp G) K S);  out = diag(exp G) Q S + M X
 //   S = exp(G_last) S + K^T diag(exp(G_last - G)) X
-// Exponents are never above 0. A chunk ends where the position is a multiple of CHUNK, so that how a prompt was cut into
-// steps at such positions leaves no trace. Arguments: gated_delta_rule.cl.
-// Group: TILE_N columns of a head's state, of which a work-item has EACH keys of one in registers. Sums over keys meet in
-// local memory, PARTS rows at a time: as many as there are work-items for their columns.
+// Exponents are never above 0. A chunk ends where the position is a multiple of CHUNK, so that the result does not
+// depend on how a prompt was divided into steps at such positions. Shapes as in gated_delta_rule.cl.
+// Group: TILE_N columns of a head's state. A work-item holds EACH keys of one column in registers. Sums over keys are
+// reduced in local memory, PARTS rows at a time: as many as there are work-items per column.
 #define CHUNK 16
 #define PARTS (GROUP / TILE_N)
 #define QUADS (EACH / 4)
@@ -20,7 +20,7 @@
     UNROLL                             \
     for (uint i = 0; i < CHUNK; ++i)
 
-// Rows t.. of the sequence, at most CHUNK of them, at rising positions.
+// Rows t.. of the sequence at ascending positions, at most CHUNK.
 INLINE uint chunk_rows(__global const int *step, uint t, uint rows) {
     const int position = step[4 * t + 1], owner = step[4 * t + 3];
     const uint most = min(rows - t, CHUNK - (uint)position % CHUNK);
@@ -32,7 +32,7 @@ INLINE uint chunk_rows(__global const int *step, uint t, uint rows) {
     return n;
 }
 
-// Loads the state's part of a work-item, zeros at position 0, or stores it.
+// Loads or stores a work-item's part of the state; loads zeros at position 0.
 INLINE void load_state(float4 *s, __global const float *at, uint held, uint stride) {
     EACH_QUAD {
         const uint key = 4 * i;
@@ -53,14 +53,14 @@ INLINE void store_state(const float4 *s, __global float *at, uint held, uint str
 }
 INLINE float total(float4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// A row of `rows` times a work-item's part of the state.
+// Returns a row of `rows` times a work-item's part of the state.
 INLINE float with_state(__local const float4 *row, const float4 *s) {
     float4 sum = 0;
     EACH_QUAD sum = fma(row[i], s[i], sum);
     return total(sum);
 }
 
-// The sum over keys of what row `first + LID / TILE_N` gives for the work-item's column.
+// Returns the sum over keys of row `first + LID / TILE_N` times the work-item's column of the state.
 INLINE float meet(__local const float4 *rows, const float4 *s, __local float *partial, uint first) {
     const uint lid = get_local_id(0), part = lid / TILE_N, column = lid % TILE_N;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -74,7 +74,7 @@ INLINE float meet(__local const float4 *rows, const float4 *s, __local float *pa
     return sum;
 }
 
-// Loads the queries and keys of a chunk's rows, zeros beyond `count` rows and key_dim. mixed: qkv from row t on.
+// Loads the queries and keys of a chunk's rows, zeros past `count` rows and key_dim. mixed: qkv from row t on.
 INLINE void load_rows(__local float *q, __local float *k, __global const float *mixed, uint count, uint key_head,
                       uint key_dim, uint keys, uint width) {
     for (uint i = get_local_id(0); i < CHUNK * 4 * KEY_QUADS; i += GROUP) {
@@ -86,14 +86,14 @@ INLINE void load_rows(__local float *q, __local float *k, __global const float *
     }
 }
 
-// The logarithm of a row's decay: rate * softplus(z).
+// Returns the logarithm of a row's decay: rate * softplus(z).
 INLINE float log_decay(float z, float rate) {
     const float decay = rate * (fmax(z, 0.0f) + log1p(exp(-fabs(z))));
     return decay < LEAST_LOG ? LEAST_LOG : decay;
 }
 
-// Loads the gates of a chunk's rows: betas, and the sums of the logarithms of decays. gates, rate, dt: the head's.
-// n: number of heads, the distance between gates. Waits for the group, and for what it loaded before.
+// Loads the gates of a chunk's rows: betas, and the sums of the logarithms of decays. gates, rate, dt: the head's. n:
+// number of heads, the distance between gates. Includes a barrier that also covers earlier loads.
 INLINE void load_gates(__local float *sums, __local float *betas, __local float *logs, __global const float *gates,
                        float rate, float dt, uint count, uint n) {
     const uint lid = get_local_id(0);
@@ -110,7 +110,7 @@ INLINE void load_gates(__local float *sums, __local float *betas, __local float 
     }
 }
 
-// Products of pairs, l = k . k and m = q . k; those of a row with itself give the lengths.
+// Computes the products of pairs, l = k . k and m = q . k; those of a row with itself give the lengths.
 INLINE void multiply_pairs(__local float (*l)[CHUNK], __local float (*m)[CHUNK], __local float *q_scales,
                            __local float *k_scales, __local const float4 *q, __local const float4 *k, uint key_dim,
                            float eps) {
@@ -132,7 +132,7 @@ INLINE void multiply_pairs(__local float (*l)[CHUNK], __local float (*m)[CHUNK],
     }
 }
 
-// Makes L and M of the products of pairs.
+// Computes L and M from the products of pairs.
 INLINE void weigh_pairs(__local float (*l)[CHUNK], __local float (*m)[CHUNK], __local const float *q_scales,
                         __local const float *k_scales, __local const float *sums, __local const float *betas) {
     for (uint i = get_local_id(0); i < CHUNK * CHUNK; i += GROUP) {
@@ -143,7 +143,7 @@ INLINE void weigh_pairs(__local float (*l)[CHUNK], __local float (*m)[CHUNK], __
     }
 }
 
-// x = diag(beta) (V - diag(exp G) K S) in a column. values: the column of V, whose rows are `width` apart.
+// Computes x = diag(beta) (V - diag(exp G) K S) in a column. values: the column of V, with rows `width` apart.
 INLINE void subtract_known(__local float (*x)[TILE_N], __local const float4 *k, const float4 *s, __local float *partial,
                            __local const float *k_scales, __local const float *sums, __local const float *betas,
                            __global const float *values, uint count, uint width) {
@@ -167,7 +167,7 @@ INLINE void solve(__local float (*l)[CHUNK], __local float (*x)[TILE_N], uint co
     EACH_ROW x[i][column] = solved[i];
 }
 
-// out = diag(exp G) Q S + M X in a column. out: the column of the chunk's first row; rows are `width` apart.
+// Computes out = diag(exp G) Q S + M X in a column. out: the column of the chunk's first row, with rows `width` apart.
 INLINE void store_results(__global float *out, __local const float4 *q, const float4 *s, __local float *partial,
                           __local const float *q_scales, __local const float *sums, __local float (*m)[CHUNK],
                           __local float (*x)[TILE_N], uint count, uint width) {
@@ -180,7 +180,7 @@ INLINE void store_results(__global float *out, __local const float4 *q, const fl
     }
 }
 
-// The state after a chunk, in a work-item's part of it.
+// Updates a work-item's part of the state after a chunk.
 INLINE void advance_state(float4 *s, __local const float4 *k, __local const float *k_scales, __local const float *sums,
                           __local float (*x)[TILE_N], uint part, uint column) {
     const float last = sums[CHUNK - 1];
@@ -208,7 +208,7 @@ KERNEL gated_delta_rule_chunk(ARGUMENTS) {
     const uint head = get_group_id(0), n = get_group_id(1) * TILE_N + column, keys = n_key_heads * key_dim;
     const uint held = n < value_dim && first < key_dim ? min((uint)EACH, key_dim - first) : 0;
     const uint width = 2 * keys + n_heads * value_dim;
-    __global float *at = 0;  // the state in registers
+    __global float *at = 0;  // the state that is in registers
     float4 s[QUADS];
     EACH_QUAD s[i] = 0;
     for (uint t = 0, count; t < rows; t += count) {

@@ -1,6 +1,7 @@
-// y[t, h'] = x[t, h] / sqrt(mean(x[t, h]^2) + eps) * gamma (NORM 1) or x[t, h] (NORM 0), times act(gate[t, h]), for each head h:
-// act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2); h' = h % groups * (n_heads / groups) + h / groups.
-// NaN where the sum of squares is not finite. x, gate, y f32[rows, n_heads, head_dim]; gamma f32[head_dim]. Group: a head of a row.
+// y[t, h'] = n(x[t, h]) * act(gate[t, h]) for each head h, with n(a) = a / sqrt(mean(a^2) + eps) * gamma (NORM 1) or a
+// (NORM 0), act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2), and h' = h % groups * (n_heads / groups) +
+// h / groups. NaN if the sum of squares is not finite.
+// x, gate, y f32[rows, n_heads, head_dim]; gamma f32[head_dim]. Group: a head of a row.
 KERNEL gated_rms_norm(ARGUMENTS) {
     PARAMETERS
     AT_IN(float, x);

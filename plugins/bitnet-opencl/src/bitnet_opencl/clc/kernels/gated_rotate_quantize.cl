@@ -1,7 +1,7 @@
-// gated_rms_norm (see there) of x, gate and gamma,
-// then H(signs * y) for each `block` columns, quantized (rotate_quantize.clh). x, gate f32[rows, n_heads, head_dim];
-// gamma f32[head_dim]; signs f32[n_heads * head_dim]; q i8, scale f32, qsum i32 as in glu_rotate_quantize. Group: a block of a row,
-// at most ROOM columns, which are whole heads where NORM is 1.
+// y = gated_rms_norm of x, gate and gamma (gated_rms_norm.cl); then H(signs * y) for each `block` columns, quantized
+// (rotate_quantize.clh). x, gate f32[rows, n_heads, head_dim]; gamma f32[head_dim]; signs f32[n_heads * head_dim]; q
+// i8, scale f32, qsum i32 as in glu_rotate_quantize.cl.
+// Group: a block of a row, at most ROOM columns, which are whole heads if NORM is 1.
 #include "rotate_quantize.clh"
 KERNEL gated_rotate_quantize(ARGUMENTS) {
     PARAMETERS
@@ -17,7 +17,7 @@ KERNEL gated_rotate_quantize(ARGUMENTS) {
     __local int sums[ROOM / 4];
     const uint lid = get_local_id(0), first = get_group_id(0) * block, per_group = n_heads / groups, words = head_dim / 4;
     const ulong row = (ulong)get_group_id(1) * n_heads * head_dim, at = row + first;
-// Of columns first + 4 i .. first + 4 i + 3 of y.
+// Returns columns first + 4 i .. first + 4 i + 3 of y.
 #define SOURCE(i)                                                              \
     const uint column = first + 4 * (i), to = column / head_dim;               \
     const ulong from = row + (to % per_group * groups + to / per_group) * head_dim + column % head_dim

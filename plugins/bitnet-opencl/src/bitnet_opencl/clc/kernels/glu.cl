@@ -1,5 +1,5 @@
-// m = act(gate) * up in f32, act = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1).
-// gate_up = [gate | up] f32[rows, 2 * width]; m f32[rows, width]. Group: a row.
+// m = act(gate) * up in f32, act(g) = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1). gate_up = [gate | up] f32[rows,
+// 2 * width]; m f32[rows, width]. Group: a row.
 #include "glu.clh"
 KERNEL glu(ARGUMENTS) {
     PARAMETERS

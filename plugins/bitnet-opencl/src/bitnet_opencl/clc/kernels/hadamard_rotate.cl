@@ -1,5 +1,6 @@
-// y[t] = H(signs * x[t]), or signs * H(x[t]) (INVERSE 1), H for each `block` columns: the normalized Walsh-Hadamard transform
-// (hadamard.clh). x, y f32[rows, width]; signs f32[width]. Group: `block` columns of a row, at most ROOM.
+// y[t] = H(signs * x[t]) or, with INVERSE 1, signs * H(x[t]), with H over each `block` columns, the normalized
+// Walsh-Hadamard transform (hadamard.clh). x, y f32[rows, width]; signs f32[width]. Group: `block` columns of a row, at
+// most ROOM.
 #include "hadamard.clh"
 KERNEL hadamard_rotate(ARGUMENTS) {
     PARAMETERS

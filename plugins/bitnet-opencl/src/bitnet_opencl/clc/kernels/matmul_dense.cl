@@ -1,13 +1,13 @@
 // y[l, y_first + n] = sum_k x[l, k] * w[n, k] in f32; w of DTYPE.
-// x f32[rows, width]; w outs rows of DTYPE; y f32[rows, y_stride]. LANES work-items share a matrix row, 8 elements each
-// at a time, against ROWS matrix rows. width == WIDTH. Group: TILE_N matrix rows, TILE_T rows of x.
+// x f32[rows, width]; w[outs, width] of DTYPE; y f32[rows, y_stride]. LANES work-items share a matrix row, 8 elements
+// each at a time, for ROWS matrix rows. width == WIDTH. Group: TILE_N matrix rows, TILE_T rows of x.
 #include "dense.clh"
 #define SETS (GROUP / LANES)
 #define UNITS (WIDTH / 8)
 #ifndef WIDTH
 #define WIDTH width
 #endif
-#if ALIGNED && GROUP > 1  // which a GPU's vload8 cannot know
+#if ALIGNED && GROUP > 1  // a GPU's vload8 does not know the alignment
 #define FLOATS8(p) (float8)(*(__global const float4 *)(p), ((__global const float4 *)(p))[1])
 #else
 #define FLOATS8(p) vload8(0, p)

@@ -1,6 +1,6 @@
 // matmul_dense for few rows of x and a table of few rows (gates of delta nets), which would not occupy a GPU otherwise:
-// y[l, y_first + n] = sum_k x[l, k] * w[n, k] in f32; w of DTYPE. x f32[rows, width]; w outs rows of DTYPE;
-// y f32[rows, y_stride]. Group: a row of w, eight elements of each work-item at a time, TILE_T rows of x.
+// y[l, y_first + n] = sum_k x[l, k] * w[n, k] in f32. x f32[rows, width]; w[outs, width] of DTYPE; y f32[rows,
+// y_stride]. Group: a row of w, eight elements per work-item at a time, TILE_T rows of x.
 #include "dense.clh"
 KERNEL matmul_dense_narrow(ARGUMENTS) {
     PARAMETERS

@@ -1,8 +1,9 @@
 // y[t, y_first + n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], the sum exact in int32.
-// w u8[outs, width / 4] I2_S blocks; wscale f32[outs]; q i8[rows, width]; scale f32[rows]; qsum i32[rows];
-// y f32[rows, y_stride]. Few rows: LANES work-items share a matrix row, each takes 16 bytes (64 weights) at a time, so a
-// load is 16 neighbouring bytes per lane and q comes out of the cache; DEPTH loads are in flight before the first is
-// used. width == WIDTH. Group: TILE_N matrix rows, TILE_T rows of q.
+// w u8[outs, width / 4] I2_S blocks; wscale f32[outs]; q i8[rows, width]; scale f32[rows]; qsum i32[rows]; y f32[rows,
+// y_stride].
+// Few rows: LANES work-items share a matrix row. Each loads 16 bytes (64 weights) at a time, 16 neighbouring bytes per
+// lane, and reads q from the cache; DEPTH loads are in flight. width == WIDTH. Group: TILE_N matrix rows, TILE_T rows
+// of q.
 #define SETS (GROUP / LANES)
 #define ROWS_PER_SET (TILE_N / SETS)
 #define UNITS (WIDTH / 64)

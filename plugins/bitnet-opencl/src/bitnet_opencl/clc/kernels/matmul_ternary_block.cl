@@ -1,12 +1,14 @@
-// y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale[t], the inner sums exact,
-// blocks of BLOCK columns; where ABLOCK is not 0, activations have scales of their own: sum_a wscale[n, 32 a / BLOCK] *
-// scale[t, a] * (sum over the 32 columns of a). Few rows: LANES work-items share a matrix row, a 128-block each at a time.
-// w u8[outs, width / 4]; wscale f32[outs, ceil(width / BLOCK)]; q i8[rows, width]; scale f32[rows] or [rows, width / 32];
-// qsum i32 likewise; y f32[rows, y_stride]. Group: TILE_N matrix rows, TILE_T rows of q.
+// y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale[t], with exact
+// inner sums over blocks of BLOCK columns. If ABLOCK is not 0, activations have their own scales: sum_a wscale[n, 32 a
+// / BLOCK] * scale[t, a] * (sum over the 32 columns of a).
+// w u8[outs, width / 4]; wscale f32[outs, ceil(width / BLOCK)]; q i8[rows, width]; scale f32 and qsum i32 [rows] or
+// [rows, width / 32]; y f32[rows, y_stride].
+// Few rows: LANES work-items share a matrix row, a 128-block each at a time. Group: TILE_N matrix rows, TILE_T rows of
+// q.
 #define SETS (GROUP / LANES)
 #define ROWS_PER_SET (TILE_N / SETS)
 
-// The sum over 32 columns of q, 16 bytes aligned.
+// Returns the sum over 32 columns of q, 16-byte aligned.
 INLINE int sum_of(const uint4 *x) {
     const uint ones = 0x01010101u;
     int sum = 0;

@@ -1,5 +1,5 @@
-// matmul_ternary_block for many rows (prompts), in tiles (ternary_tile.clh) of codes as -1, 0, 1. Shapes as in
-// matmul_ternary_block.cl.
+// matmul_ternary_block for many rows (prompts), in tiles (ternary_tile.clh) of codes as -1, 0, 1. Formula and shapes as
+// in matmul_ternary_block.cl.
 #define CODES(word, plane) SIGNED(PLANE(word, plane))
 #define DOT dot4_signed
 #include "ternary_tile.clh"

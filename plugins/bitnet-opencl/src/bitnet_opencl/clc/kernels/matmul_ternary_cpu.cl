@@ -1,6 +1,7 @@
-// matmul_ternary for CPU devices: one work-item per group walks TILE_N matrix rows, ROWS at a time, against TILE_T rows of
-// q, COLUMNS at a time, in vectors of 32 bytes (one 128-block of a matrix row). Sums stay in int16 lanes for SPAN blocks (a
-// lane gains at most 8 * 2 * 128 = 2048 a block) and then go to int32. Shapes as in matmul_ternary.cl.
+// matmul_ternary for CPU devices: one work-item per group processes TILE_N matrix rows, ROWS at a time, and TILE_T rows
+// of q, COLUMNS at a time, in vectors of 32 bytes (one 128-block of a matrix row). Sums stay in int16 lanes for SPAN
+// blocks (a lane gains at most 8 * 2 * 128 = 2048 per block) and are then added to int32. Formula and shapes as in
+// matmul_ternary.cl.
 #define SPAN 15
 
 #ifdef __AVX2__

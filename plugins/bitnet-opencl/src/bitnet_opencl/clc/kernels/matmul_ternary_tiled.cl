@@ -1,4 +1,4 @@
-// matmul_ternary for many rows (prompts), in tiles (ternary_tile.clh). Shapes as in matmul_ternary.cl.
+// matmul_ternary for many rows (prompts), in tiles (ternary_tile.clh). Formula and shapes as in matmul_ternary.cl.
 #define CODES(word, plane) PLANE(word, plane)
 #define DOT dot4
 #include "ternary_tile.clh"

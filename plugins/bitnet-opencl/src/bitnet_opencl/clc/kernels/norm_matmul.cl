@@ -1,6 +1,7 @@
-// rms_norm_quantize of x, then matmul_ternary (BLOCK 0) or matmul_ternary_block of its codes, for a row or two: every group
-// repeats the norm, while its weights are being loaded. x f32[rows, columns]; gamma f32[columns]; w u8[outs, width / 4];
-// wscale f32[outs] or [outs, ceil(width / BLOCK)]; y f32[rows, y_stride]. columns == COLUMNS, width == WIDTH.
+// rms_norm_quantize of x, then matmul_ternary (BLOCK 0) or matmul_ternary_block of its codes, for one or two rows.
+// Every group repeats the norm while its weights are being loaded. x f32[rows, columns]; gamma f32[columns]; w u8[outs,
+// width / 4]; wscale f32[outs] or [outs, ceil(width / BLOCK)]; y f32[rows, y_stride]. columns == COLUMNS, width ==
+// WIDTH.
 // Group: TILE_N matrix rows, one row of x.
 #define MOST_ROWS (TILE_N * LANES / GROUP)
 #include "norm_row.clh"

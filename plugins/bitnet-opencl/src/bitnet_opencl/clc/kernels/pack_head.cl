@@ -1,7 +1,8 @@
-// The int8 copy of w f16[outs, width]: scale[n] = max|w[n]| / 127, codes[n, k] = round(w[n, k] / scale[n]), error[n] >= |w[n] -
-// scale[n] codes[n]| + 3 (width + 64) 2^-24 |w[n]| and at most 1.1 times that. A row with a NaN or Inf: scale NaN and zeros.
-// codes i8[outs, width]; scale, error f32[outs]. LANES work-items share a row. Group: TILE_N rows.
-#define MARGIN 1.01f  // more than the f32 sums below can be short of
+// Int8 copy of w f16[outs, width]: scale[n] = max|w[n]| / 127, codes[n, k] = round(w[n, k] / scale[n]), error[n] >=
+// |w[n] - scale[n] codes[n]| + 3 (width + 64) 2^-24 |w[n]| and at most 1.1 times that. A row with a NaN or Inf gets
+// scale NaN and codes 0. codes i8[outs, width]; scale, error f32[outs]. LANES work-items share a row. Group: TILE_N
+// rows.
+#define MARGIN 1.01f  // exceeds the error of the f32 sums below
 
 KERNEL pack_head(ARGUMENTS) {
     PARAMETERS

@@ -1,12 +1,13 @@
-// Each approx logits[l, n] that may be among the k largest becomes sum_k x[l, k] * w[n, k]: those whose approx + error[n] |x[l]| is
-// not below the k-th largest of bound[l], all where that is NaN or there are fewer than k bounds. x f32[rows, width];
-// w f16[outs, width]; error f32[outs]; bound f32[rows, ceil(outs / HEAD_GROUP)]; logits f32[rows, stride].
+// Replaces approximate logits[l, n] that may be among the k largest by sum_k x[l, k] * w[n, k]: those with approx +
+// error[n] |x[l]| not below the k-th largest of bound[l], all if that is NaN or if there are fewer than k bounds. x
+// f32[rows, width]; w f16[outs, width]; error f32[outs]; bound f32[rows, ceil(outs / HEAD_GROUP)]; logits f32[rows,
+// stride].
 // LANES work-items share a matrix row. Group: TILE_N matrix rows, one row of x.
 #define SETS (GROUP / LANES)
-#define LONGER 1.00001f  // more than an f32 sum can be short of
+#define LONGER 1.00001f  // exceeds the error of the f32 sum
 #include "dense.clh"
 
-// The order of floats as that of unsigned numbers.
+// Returns an unsigned number with the order of the float.
 INLINE uint order_of(float v) {
     const uint bits = as_uint(v);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -37,7 +38,7 @@ KERNEL refine_logits(ARGUMENTS) {
     const float length = sqrt(group_sum(squares, scratch)) * LONGER;
     const bool all = group_sum_int(bad, scratch_int) != 0 || groups < k;
     best = group_max(best, scratch);
-    // the k-th largest bound: if it is not the largest, 8 bits at a time
+    // the k-th largest bound: if it is not the largest, found 8 bits at a time
     uint threshold = k == 1 ? order_of(best) : 0, wanted = k;
     for (uint shift = 32; !all && k > 1 && shift > 0;) {
         shift -= 8;
@@ -65,7 +66,7 @@ KERNEL refine_logits(ARGUMENTS) {
         if (all || isnan(most) || order_of(most) >= threshold) open[atomic_inc(&opened)] = first + i;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint at = 0; at < opened; at += SETS) {  // all make the same number of rounds, for the sums over lanes
+    for (uint at = 0; at < opened; at += SETS) {  // all do the same number of rounds, for the sums over lanes
         const uint n = open[min(at + lid / LANES, opened - 1)];
         __global const uchar *weights = w + (ulong)n * width * 2;
         float8 wide = 0;

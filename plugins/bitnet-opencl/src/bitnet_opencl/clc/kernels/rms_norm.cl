@@ -1,5 +1,5 @@
-// y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]; NaN where the sum of squares is not finite.
-// x f32[*, width]; index i32[rows]; gamma f32[width]; y f32[rows, width]. One group per row.
+// y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]; NaN if the sum of squares is not finite. x
+// f32[*, width]; index i32[rows]; gamma f32[width]; y f32[rows, width]. One group per row.
 KERNEL rms_norm(ARGUMENTS) {
     PARAMETERS
     AT_IN(float, x);

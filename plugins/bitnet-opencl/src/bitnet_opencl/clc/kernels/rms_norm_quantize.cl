@@ -1,6 +1,6 @@
-// y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 absmax per row (see quantize_row.clh).
-// x f32[rows, width]; gamma f32[width]; q i8[rows, stride]; scale f32[rows]; qsum i32[rows],
-// or [rows, stride / 32] where ABLOCK is not 0. One group per row.
+// y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 absmax codes (quantize_row.clh). x f32[rows,
+// width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows], or [rows, stride / 32] if ABLOCK is not 0.
+// One group per row.
 #define VALUE(i) row[i]
 #define VALUE16(i) vload16(0, row + (i))
 KERNEL rms_norm_quantize(ARGUMENTS) {

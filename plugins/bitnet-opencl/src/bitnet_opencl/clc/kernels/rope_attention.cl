@@ -4,7 +4,7 @@
 #include "attend.clh"
 #include "store_row.clh"
 
-// The factor of a head's norm; called by all work-items.
+// Returns the factor of a head's norm; all work-items must call this.
 INLINE float inverse_of(__global const float *head, uint lane, float eps, __local float *scratch) {
 #if QKNORM
     const float8 x = head_values(head, lane);
@@ -15,7 +15,7 @@ INLINE float inverse_of(__global const float *head, uint lane, float eps, __loca
 #endif
 }
 
-// Elements 8 * lane .. 8 * lane + 7 of a head, normed.
+// Returns elements 8 * lane .. 8 * lane + 7 of a head, normed.
 INLINE float8 normed_values(__global const float *head, __global const float *gamma, float inverse, uint lane) {
 #if QKNORM
     return head_values(head, lane) * inverse * head_values(gamma, lane);
@@ -29,7 +29,7 @@ INLINE float8 normed_values(__global const float *head, __global const float *ga
 #define NORMED(e) head[e]
 #endif
 
-// The same rotated by angle f32[head_dim / 2, 2] (cos, sin); 0 behind the last one.
+// Returns the same elements rotated by angle f32[head_dim / 2, 2] (cos, sin); 0 past the last one.
 INLINE float8 rotated(__global const float *head, __global const float *gamma, float inverse,
                       __global const float *angle, uint lane) {
 #if HEAD_DIM % 16

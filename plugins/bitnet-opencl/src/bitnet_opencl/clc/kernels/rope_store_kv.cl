@@ -1,10 +1,10 @@
-// Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[position]: (a, b) -> (a cos - b sin,
-// b cos + a sin), pair j = (j, j + D/2), or (2j, 2j + 1) where INTERLEAVED, each head h being h / sqrt(mean(h^2) + eps) *
-// gamma before where QKNORM is 1; writes q, and k and v into the caches at the row's slot. Rows with position < 0 or slot < 0
-// store nothing.
-// qkv f32[rows, (n_heads + 2 n_kv_heads) * head_dim]; step i32[rows, 4]; rope f32[positions, head_dim / 2, 2];
-// q_gamma, k_gamma f32[head_dim]; q f32[rows, n_heads * head_dim]; caches: rows of KV (0 f32, 1 f16, 2 int8 with scale).
-// Group: TILE_N heads of one row, one after the other.
+// Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[position]: (a, b) -> (a cos - b sin, b cos
+// + a sin), pairs (j, j + D/2), or (2j, 2j + 1) if INTERLEAVED. If QKNORM is 1, each head h is first normed: h /
+// sqrt(mean(h^2) + eps) * gamma. Writes q, and k and v to the caches at the row's slot. Rows with position < 0 or slot
+// < 0 store nothing.
+// qkv f32[rows, (n_heads + 2 n_kv_heads) * head_dim]; step i32[rows, 4]; rope f32[positions, head_dim / 2, 2]; q_gamma,
+// k_gamma f32[head_dim]; q f32[rows, n_heads * head_dim]; caches: rows of KV (0 f32, 1 f16, 2 int8 with scale).
+// Group: TILE_N heads of one row in sequence.
 #if INTERLEAVED
 #define FIRST(j) (2 * (j))
 #define SECOND(j) (2 * (j) + 1)
@@ -36,7 +36,7 @@ KERNEL rope_store_kv(ARGUMENTS) {
         const uint kv_head = query ? 0 : (head - n_heads) % n_kv_heads;
         __global uchar *row = (turned ? k_cache : v_cache) + cache_row(stores ? slot : 0, kv_head, n_kv_heads, row_bytes);
         __global float *to = q + ((ulong)t * n_heads + head) * head_dim;
-#if QKNORM  // barriers stand under no condition: not every compiler gets them right behind one
+#if QKNORM  // barriers are unconditional, since some compilers mishandle them in branches
         float sum = 0;
         for (uint i = lid; i < head_dim; i += GROUP) sum = fma(from[i], from[i], sum);
         const float mean = group_sum(sum, scratch) / (float)head_dim;

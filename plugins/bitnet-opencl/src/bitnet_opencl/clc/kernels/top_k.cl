@@ -1,10 +1,10 @@
-// ids[l, i], values[l, i] = the k largest logits of row l in descending order, equal ones by ascending index, among the allowed ones
-// where MASK is 1 (-1 and -Inf fill the rest); NaN counts as the largest. total[l] = (m, log(sum exp(logit - m))) over all
-// allowed logits, m their largest; NaN if one is NaN.
-// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows, 2];
-// k at most 256. SPLITS == 1: one group per row.
-// Every logit has a 64-bit key, unique in its row: its order among floats, then its index from the end. The smallest key
-// that belongs to the k largest is found 8 bits at a time by counting; then k keys are taken and sorted by their ranks.
+// ids[l, i], values[l, i] = the k largest logits of row l in descending order, equal ones by ascending index, among the
+// allowed ones if MASK is 1 (padded with -1 and -Inf); NaN counts as the largest. total[l] = (m, log(sum exp(logit -
+// m))) over all allowed logits, m their largest; NaN if one is NaN.
+// logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows,
+// 2]; k at most 256. SPLITS == 1: one group per row.
+// Every logit has a 64-bit key, unique in its row: its order among floats, then its complemented index. The smallest of
+// the k largest keys is found 8 bits at a time by counting; then k keys are gathered and sorted by their ranks.
 #define MOST 256
 #if MASK
 #define ALLOWED(i) (allowed[(i) / 32] >> ((i) % 32) & 1)

@@ -1,12 +1,13 @@
-// attention for prompts on NVIDIA's tensor cores (compute capability 8.0 and later): f16 caches, HEAD_DIM 64 or 128.
-// out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p], p = 0..position[t], with a running maximum over spans of SPAN
-// positions (flash attention, Dao et al. 2022). A group takes TILE_T rows of the step and TILE_N query heads of one key/value
-// head; each warp 16 rows of one head. Keys and values come in by asynchronous copies, a span ahead.
-// q and the weights are f32: each is the sum of two f16 (22 bits), multiplied in order, so that f16 products lose
-// nothing that f32 would keep. |q| * scale must stay below 45,000, else the row becomes NaN.
-// Rows of a tile that belong to one sequence are done together, sequence after sequence. Shapes as in attention.cl.
+// attention for prompts on NVIDIA's tensor cores (compute capability 8.0 and later; f16 caches, HEAD_DIM 64 or 128):
+// out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p], p = 0..position[t], with a running maximum over spans of
+// SPAN positions (flash attention, Dao et al. 2022). Shapes as in attention.cl.
+// A group computes TILE_T rows of the step and TILE_N query heads of one key/value head; each warp computes 16 rows of
+// one head. Keys and values are copied asynchronously, a span ahead. Rows of a tile that belong to one sequence are
+// processed together, one sequence after the other.
+// q and the weights are f32: each is split into the sum of two f16 (22 bits), multiplied in sequence, so that f16
+// products lose nothing that f32 would keep. |q| * scale must stay below 45,000, else the row becomes NaN.
 #include "tensor.clh"
-#define SPAN 32  // half of a block of the cache
+#define SPAN 32  // half of a cache block
 #define CHUNKS (HEAD_DIM / 8)  // uint4 of a cache row
 #define KEYS (SPAN * CHUNKS)  // uint4 of the keys of a span, or of its values
 #define K_STEPS (HEAD_DIM / 16)
@@ -16,7 +17,7 @@
 // Swizzled by row, so that the eight rows of a matrix lie in different banks.
 INLINE uint word_of(uint row, uint chunk) { return row * CHUNKS + (chunk ^ row % 8); }
 
-INLINE float over_row(float v, bool largest) {  // the four lanes that share a row of a fragment
+INLINE float over_row(float v, bool largest) {  // over the four lanes that share a row of a fragment
     for (uint mask = 1; mask < 4; mask *= 2) {
         const float other = shuffle_xor_float(v, mask);
         v = largest ? fmax(v, other) : v + other;
@@ -24,7 +25,8 @@ INLINE float over_row(float v, bool largest) {  // the four lanes that share a r
     return v;
 }
 
-// Positions start .. start + SPAN - 1 of a sequence; what lies behind `count` of them may be anything, NaN too: zeros.
+// Copies positions start .. start + SPAN - 1 of a sequence; zeros from `count` on, since the cache may hold anything
+// there, NaN too.
 INLINE void load_span(__local uint4 *to, __global const uint4 *keys, __global const uint4 *values, ulong row, uint count) {
     for (uint i = get_local_id(0); i < KEYS; i += GROUP) {
         const uint at = word_of(i / CHUNKS, i % CHUNKS);
@@ -81,7 +83,7 @@ KERNEL attention_mma(ARGUMENTS) {
         }
         __global const int *table = tables + (ulong)sequence * max_blocks;
         const uint spans = (uint)longest / SPAN + 1;
-        for (uint b = 0; b <= spans; ++b) {  // asks for span b, works on span b - 1
+        for (uint b = 0; b <= spans; ++b) {  // loads span b, computes span b - 1
             if (b < spans) {
                 const ulong slot = cache_row(table[b * SPAN / KV_BLOCK] * KV_BLOCK + b * SPAN % KV_BLOCK, kv_head, n_kv_heads, 1);
                 load_span(pool[b % 2], k_cache, v_cache, slot, (uint)longest + 1 - b * SPAN);
@@ -152,7 +154,7 @@ KERNEL attention_mma(ARGUMENTS) {
                     mma_half(acc[n + 1], high, part[2], part[3]);
                 }
             }
-            barrier(CLK_LOCAL_MEM_FENCE);  // the next span but one is copied over this one
+            barrier(CLK_LOCAL_MEM_FENCE);  // the span after the next is copied over this one
         }
     }
     UNROLL

@@ -1,13 +1,13 @@
-// matmul_dense of a batch's rows on tensor cores; f16 tables of a multiple of 64 columns. Rows of x are scaled by a power of two,
-// so that the largest value lies in [1, 2), and split into two f16 (22 bits), which are multiplied one after the other. Products of 64
-// columns are summed by tensor cores, these sums in f32 in the order of columns. Local memory has CHUNK columns of x; a warp has 16
-// TILES matrix rows, whose next columns are asked for while these are multiplied. Lane (g, t) has columns 8t..8t+7 of each 32
-// in matrix rows g, g + 8, ... and in row g of each eight of x. Group: TILE_N matrix rows, TILE_T rows of x. Shapes as in
-// matmul_dense.cl.
+// matmul_dense of a batch's rows on tensor cores; f16 tables with a multiple of 64 columns. Rows of x are scaled by a
+// power of two so that the largest value lies in [1, 2), and split into two f16 (22 bits), which are multiplied in
+// sequence. Tensor cores sum products of 64 columns; these sums are added in f32 in the order of columns.
+// Local memory has CHUNK columns of x; a warp has 16 TILES matrix rows and loads their next columns while it
+// multiplies. Lane (g, t) has columns 8t .. 8t + 7 of each 32 in matrix rows g, g + 8, ... and in row g of each eight
+// of x. Group: TILE_N matrix rows, TILE_T rows of x. Formula and shapes as in matmul_dense.cl.
 #define WARPS (GROUP / 32)
 #define TILES (TILE_N / (16 * WARPS))
 #define EIGHTS (TILE_T / 8)
-#define PITCH (CHUNK / 8 + 4)  // uint4 of a row of halves in local memory, four against bank conflicts
+#define PITCH (CHUNK / 8 + 4)  // uint4 of a row of f16 in local memory, plus four against bank conflicts
 
 #include "tensor.clh"
 
@@ -26,7 +26,7 @@ KERNEL matmul_dense_mma(ARGUMENTS) {
     AT_OUT(float, y);
     __local uint4 high[TILE_T * PITCH], low[TILE_T * PITCH];
     __local float scratch[GROUP];
-    __local uint exponents[TILE_T];  // of the factor of each row of x, biased
+    __local uint exponents[TILE_T];  // biased, of the factor of each row of x
     const uint lid = get_local_id(0), lane = lid % 32, g = lane / 4, t = lane % 4, warp = lid / 32;
     const uint n0 = get_group_id(0) * TILE_N + warp * 16 * TILES, t0 = get_group_id(1) * TILE_T;
     __global const uint4 *table[2 * TILES];

@@ -1,4 +1,5 @@
-// matmul_ternary_block of a batch's rows on tensor cores: see matmul_few.clh.
+// matmul_ternary_block of a batch's rows on tensor cores (matmul_few.clh). Formula and shapes as in
+// matmul_ternary_block.cl.
 #define TILES (TILE_N / 16)
 #define WARPS (GROUP / 32)
 #define AREA __global

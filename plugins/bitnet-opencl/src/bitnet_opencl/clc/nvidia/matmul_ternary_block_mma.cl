@@ -1,5 +1,6 @@
-// matmul_ternary_block for many rows on NVIDIA's tensor cores, as matmul_ternary_mma.cl; codes as -1, 0, 1. A product of 32
-// columns is exact; scales of activations lie in local memory behind their codes. Shapes as in matmul_ternary_block.cl.
+// matmul_ternary_block for many rows on NVIDIA's tensor cores, as matmul_ternary_mma.cl, with codes as -1, 0, 1. A
+// product of 32 columns is exact; activation scales follow their codes in local memory. Formula and shapes as in
+// matmul_ternary_block.cl.
 #define WARPS_N (TILE_N / 32)
 #define WARPS_T (GROUP / 32 / WARPS_N)
 #define SPAN_T (TILE_T / WARPS_T)
@@ -41,7 +42,7 @@ KERNEL matmul_ternary_block_mma(ARGUMENTS) {
         for (uint i = 0; i < TILES; ++i)
             UNROLL
             for (uint j = 0; j < 4; ++j) sums[m][i][j] = 0;
-    for (uint b = 0; b <= blocks; ++b) {  // loads block b, works on block b - 1
+    for (uint b = 0; b <= blocks; ++b) {  // loads block b, computes block b - 1
         if (b < blocks) {
             UNROLL
             for (uint i = 0; i < 4; ++i) {

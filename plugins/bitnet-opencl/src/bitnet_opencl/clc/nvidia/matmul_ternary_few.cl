@@ -1,4 +1,4 @@
-// matmul_ternary of a batch's rows on tensor cores: see matmul_few.clh.
+// matmul_ternary of a batch's rows on tensor cores (matmul_few.clh). Formula and shapes as in matmul_ternary.cl.
 #define TILES (TILE_N / 16)
 #define WARPS (GROUP / 32)
 #define AREA __global

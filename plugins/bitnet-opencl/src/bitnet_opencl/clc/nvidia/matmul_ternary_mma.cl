@@ -1,8 +1,8 @@
-// matmul_ternary for many rows on NVIDIA's tensor cores (compute capability 8.0 and later): mma.sync m16n8k32 u8.s8, exact
-// integers. TILE_N matrix rows x TILE_T rows of q per group, a warp takes 32 matrix rows x SPAN_T rows of q. A lane (g, t)
-// holds words 2t and 2t + 1 of the 128-blocks of rows g, g + 8, ...: plane s of them is its part of the A fragment for
-// columns 32s..32s+31, in an order of columns that q's fragments share. q goes through local memory, a 128-block at a time,
-// while the next one is loaded. Shapes as in matmul_ternary.cl.
+// matmul_ternary for many rows on NVIDIA's tensor cores (compute capability 8.0 and later): mma.sync m16n8k32 u8.s8,
+// exact integers. TILE_N matrix rows x TILE_T rows of q per group, 32 matrix rows x SPAN_T rows of q per warp. Lane (g,
+// t) holds words 2t and 2t + 1 of the 128-blocks of rows g, g + 8, ...: plane s of them is its part of the A fragment
+// for columns 32s .. 32s + 31, in an order of columns that q's fragments share. q passes through local memory, a
+// 128-block at a time, while the next one is loaded. Formula and shapes as in matmul_ternary.cl.
 #define WARPS_N (TILE_N / 32)
 #define WARPS_T (GROUP / 32 / WARPS_N)
 #define SPAN_T (TILE_T / WARPS_T)
@@ -42,7 +42,7 @@ KERNEL matmul_ternary_mma(ARGUMENTS) {
         for (uint i = 0; i < TILES; ++i)
             UNROLL
             for (uint j = 0; j < 4; ++j) acc[m][i][j] = 0;
-    for (uint b = 0; b <= blocks; ++b) {  // loads block b, works on block b - 1
+    for (uint b = 0; b <= blocks; ++b) {  // loads block b, computes block b - 1
         if (b < blocks) {
             UNROLL
             for (uint i = 0; i < 4; ++i) next[i] = weights[i][4 * b];

@@ -1,4 +1,4 @@
-// norm_matmul of two to eight rows on tensor cores: see norm_matmul_few.clh.
+// norm_matmul of two to eight rows on tensor cores (norm_matmul_few.clh). Formula and shapes as in norm_matmul.cl.
 #define STORED 1
 #define MATRIX_ROW(tile, which, g) min(n0 + 16 * (tile) + 8 * (which) + (g), outs - 1)
 #include "norm_matmul_few.clh"
@@ -8,7 +8,7 @@ KERNEL norm_matmul_few(ARGUMENTS) {
     AT_IN(float, wscale);
     AT_OUT(float, y);
     const uint lid = get_local_id(0), n0 = get_group_id(0) * TILE_N;
-    float before[PER_ITEM], unit[PER_ITEM];  // asked for now: what the output is, if it is added to, and scales of rows
+    float before[PER_ITEM], unit[PER_ITEM];  // loaded early: the old outputs, if they are added to, and scales of rows
     UNROLL
     for (uint k = 0; k < PER_ITEM; ++k) {
         const uint e = lid + k * GROUP, n = min(n0 + e % TILE_N, outs - 1);

@@ -1,5 +1,5 @@
-// norm_matmul_glu of two to eight rows on tensor cores: see norm_matmul_few.clh. Eight rows of the gate are a tile with eight rows of
-// up.
+// norm_matmul_glu of two to eight rows on tensor cores (norm_matmul_few.clh). A tile has eight rows of the gate and
+// eight of up. Formula and shapes as in norm_matmul_glu.cl.
 #define STORED 2
 #define MATRIX_ROW(tile, which, g) ((which) * outs + min(n0 + 8 * (tile) + (g), outs - 1))
 #include "glu.clh"
@@ -10,7 +10,7 @@ KERNEL norm_matmul_glu_few(ARGUMENTS) {
     AT_IN(float, wscale);
     AT_OUT(float, m);
     const uint lid = get_local_id(0), n0 = get_group_id(0) * TILE_N;
-    float unit[PER_ITEM][2];  // scales of rows, asked for now
+    float unit[PER_ITEM][2];  // scales of rows, loaded early
     UNROLL
     for (uint k = 0; k < 2 * PER_ITEM; ++k) {
         const uint n = min(n0 + (lid + k / 2 * GROUP) % TILE_N, outs - 1);

@@ -1,4 +1,5 @@
-// matmul_ternary_block for many rows with matrix cores: see matrix_tile.cuh.
+// matmul_ternary_block for many rows with matrix cores (matrix_tile.cuh): y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] *
+// scale[t, a] * (sum over the 32 columns of a of (code[n,k] - 1) q[t,k]).
 #include "prelude.cuh"
 #include "matrix_tile.cuh"
 

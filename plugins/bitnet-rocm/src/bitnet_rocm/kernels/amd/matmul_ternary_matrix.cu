@@ -1,4 +1,5 @@
-// matmul_ternary for many rows with matrix cores: see matrix_tile.cuh.
+// matmul_ternary for many rows with matrix cores (matrix_tile.cuh): y[t, n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) *
+// scale[t] * wscale[n].
 #include "prelude.cuh"
 
 #define BLOCK 0

@@ -1,8 +1,9 @@
-// Matrix cores: MFMA of CDNA (gfx90a, gfx942; waves of 64 threads) and WMMA of RDNA (gfx11, gfx12; waves of 32), all signed
-// bytes, exact 32-bit sums. One product adds the 16 x 16 sums of 16 rows of activations times 16 matrix rows over 32 columns.
-// Lane l has row l % 16 of both, and of its 32 columns the PART words from word_of(l) on: which columns these are does not
-// matter as long as both operands agree. Of the sums lane l has matrix row l % 16 and activations' rows row_of(l, 0 .. SUMS - 1).
-// The layouts are those of AMD's ISA manuals; the tests' emulator has them element by element.
+// Matrix cores: MFMA of CDNA (gfx90a, gfx942; waves of 64 threads) and WMMA of RDNA (gfx11, gfx12; waves of 32), signed
+// bytes with exact 32-bit sums. One product adds the 16 x 16 sums of 16 rows of activations times 16 weight rows over
+// 32 columns.
+// Lane l has row l % 16 of both, and of its 32 columns the PART words from word_of(l) on; any assignment of columns is
+// valid as long as both operands agree. Of the sums lane l has weight row l % 16 and the activations' rows row_of(l, 0
+// .. SUMS - 1). The layouts are those of AMD's ISA manuals; the tests' emulator has them element by element.
 #if defined(__gfx90a__) || defined(__gfx942__)
 #define WAVE_SIZE 64
 #define PART 2
@@ -11,7 +12,7 @@
 #define WAVE_SIZE 32
 #define SUMS 8
 #if defined(__GFX11__)
-#define PART 8  // the upper half of the wave has the same as the lower
+#define PART 8  // the upper half of the wave holds the same as the lower
 #else
 #define PART 4
 #endif

@@ -1,18 +1,19 @@
-// Ternary products of many rows with matrix cores: a block of WAVES_N * WAVES_T waves makes TILE_N x TILE_T outputs, each wave
-// 16 N_TILES matrix rows by 16 T_TILES rows of activations. Weights become signed bytes, see signs.cuh. BLOCK 0: one scale a row
-// of weights and of activations; else a plane of a block of columns, 32 of them, has one product, which is scaled on its own.
+// Ternary products of many rows with matrix cores. A block of WAVES_N * WAVES_T waves computes TILE_N x TILE_T outputs,
+// each wave 16 N_TILES weight rows by 16 T_TILES rows of activations. Weights are unpacked to signed bytes (signs.cuh).
+// BLOCK 0: one scale per weight row and per row of activations; else each plane of a block, 32 columns, has one
+// product, which is scaled separately.
 #include "column_blocks.cuh"
 #include "matrix.cuh"
 #include "signs.cuh"
 
 #define N_TILES (TILE_N / WAVES_N / 16)
 #define T_TILES (TILE_T / WAVES_T / 16)
-#define HALVES (BLOCK == 64 ? 2 : 1)  // scales of a matrix row for 128 columns
+#define HALVES (BLOCK == 64 ? 2 : 1)  // weight scales of a row for 128 columns
 
 #if BLOCK
 typedef float Total __attribute__((ext_vector_type(SUMS)));
 
-// Scales of a block of columns in shared memory, by plane for activations.
+// Scales of a block of columns in shared memory; those of activations by plane.
 struct Scales {
     float of_rows[4][TILE_T], of_weights[TILE_N][HALVES];
 };

@@ -1,5 +1,5 @@
-// AMD's definitions of the primitives of the portable kernels; hipRTC knows threadIdx, __shared__, expf and the like by itself.
-// HIP's second launch bound differs: it counts waves per SIMD.
+// AMD's definitions of the primitives of the portable kernels; threadIdx, __shared__, expf and the like are built into
+// hipRTC. HIP's second launch bound differs: it counts waves per SIMD.
 #define KERNEL_RESIDENT(blocks) KERNEL
 typedef u32 FourWords __attribute__((ext_vector_type(4)));
 
@@ -14,7 +14,8 @@ __device__ inline u16 float_to_half(float f) {
     __builtin_memcpy(&h, &v, 2);
     return h;
 }
-// acc + sum over four bytes, both signed: one instruction from gfx906 on, but for gfx1010 and gfx1013
+// Returns acc + the sum over four products of signed bytes: one instruction from gfx906 on, except on gfx1010 and
+// gfx1013.
 __device__ inline int dot4(u32 a, u32 b, int acc) {
 #if defined(__GFX11__) || defined(__GFX12__)
     return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, acc, false);
@@ -27,17 +28,17 @@ __device__ inline int dot4(u32 a, u32 b, int acc) {
     return acc;
 #endif
 }
-// Byte I of four signed ones.
+// Returns byte I of four signed ones.
 template <int I>
 __device__ inline float signed_byte(u32 word) {
     return (float)(signed char)(word >> 8 * I);
 }
-// Increment a counter shared by blocks and return its old value, with a fence before and after it in every thread.
+// Increments a counter that blocks share and returns its old value, with a fence before and after it in every thread.
 __device__ inline u32 arrive(u32* counter) { return atomicAdd(counter, 1u); }
 __device__ inline void settle() { __threadfence(); }
-// To nearest, ties to even; 0 for NaN.
+// Rounds to nearest, ties to even; 0 for NaN.
 __device__ inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
-// Four numbers times factor, to nearest: their lowest bytes.
+// Rounds four numbers times factor to nearest, and returns their lowest bytes.
 __device__ inline u32 nearest_bytes(const float* v, float factor) {
     u32 packed = 0;
     for (int i = 0; i < 4; i++) packed |= ((u32)nearest(v[i] * factor) & 255u) << (8 * i);
@@ -50,8 +51,8 @@ __device__ inline Words load_streaming(const Words* p) {
     return {v.x, v.y, v.z, v.w};
 }
 
-// "Warps" are 32 neighbouring threads here too: a wave, or half of one of 64, whose halves may be at different places. Lanes
-// that differ in the lower five bits are of the same half, so both widths do the same.
+// A "warp" is 32 neighbouring threads here too: a wave, or half of a wave of 64, whose halves may diverge. Lanes that
+// differ in the lower five bits belong to the same half, so both widths give the same result.
 __device__ inline u32 wave_lane() { return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)); }
 template <class T>
 __device__ inline T shuffle_xor(T v, int mask) {
@@ -76,7 +77,7 @@ __device__ inline u32 warp_max_bits(u32 v) {
     return v;
 }
 
-// Launches of a graph do not overlap here, and nothing is fetched ahead.
+// Launches of a graph do not overlap on AMD, and nothing is prefetched.
 __device__ inline void let_next_start() {}
 __device__ inline void wait_for_previous() {}
 __device__ inline void fetch(const void*, u32) {}

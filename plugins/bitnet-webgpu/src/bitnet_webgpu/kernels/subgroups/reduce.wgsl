@@ -1,5 +1,6 @@
-// `reduce` where SUBGROUPS neighbours or more are a subgroup: these exchange values in registers, and only one in SUBGROUPS
-// threads needs the workgroup's memory. Neighbours are SUBGROUPS consecutive threads; a larger subgroup holds several sets.
+// `reduce` if SUBGROUPS or more neighbours form a subgroup: these exchange values in registers, and only one in
+// SUBGROUPS threads needs workgroup memory. Neighbours are SUBGROUPS consecutive threads; a larger subgroup holds
+// several sets.
 
 const NEAR = SUBGROUPS;
 const SETS = GROUP / SUBGROUPS;
@@ -9,7 +10,7 @@ struct Found { sum: f32, most: u32 }
 var<workgroup> gathered: array<vec2<u32>, SETS>;
 var<workgroup> gathered_exact: array<i32, SETS>;
 
-fn near_sum(value: f32, lanes: u32) -> f32 { // of `lanes` neighbours (a power of two), at most NEAR
+fn near_sum(value: f32, lanes: u32) -> f32 { // over `lanes` neighbours (a power of two), at most NEAR
     var sum = value;
     for (var d = 1u; d < min(lanes, NEAR); d <<= 1u) { sum += subgroupShuffleXor(sum, d); }
     return sum;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bitnet_core.errors import ModelError
 from bitnet_core.hub import Reference, is_reference
-from bitnet_core.hub.choose import choose
+from bitnet_core.hub.model_files import choose
 from bitnet_hal.errors import UsageError
 
 FOLDER = {"config.json": 1, "tokenizer.json": 2, "model.safetensors": 9, "README.md": 1}

@@ -12,7 +12,7 @@ from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.open import open_model
 
-FILE = Path(__file__).parents[1] / "golden" / "bonsai2" / "rotated-PQ2_0-MTP-Q8_0.gguf"
+FILE = Path(__file__).parents[2] / "golden" / "bonsai2" / "rotated-PQ2_0-MTP-Q8_0.gguf"
 Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]
 Change = Callable[[dict[str, Any], Tensors], None]
 

@@ -18,7 +18,7 @@ from bitnet_core.formats.names import ternaries
 from bitnet_core.formats.open import open_model
 from safetensors.numpy import load_file, save_file
 
-QWEN3 = Path(__file__).parents[1] / "golden" / "qwen3"
+QWEN3 = Path(__file__).parents[2] / "golden" / "qwen3"
 UNTIED = QWEN3 / "qwen3-untied"
 MetadataReader = dict[str, Any]
 Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]

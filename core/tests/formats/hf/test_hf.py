@@ -406,7 +406,7 @@ def test_lone_surrogates_are_one_clear_error(tmp_path: Path, file: str) -> None:
 
 def test_an_mlx_folder_in_one_bit(tmp_path: Path) -> None:
     """Bonsai's: the golden MLX folder with binary packs of the same shapes."""
-    golden = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied" / "mlx"
+    golden = Path(__file__).parents[2] / "golden" / "qwen3" / "qwen3-untied" / "mlx"
     path = tmp_path / "m"
     path.mkdir()
     for file in golden.iterdir():

@@ -14,7 +14,7 @@ from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.names import ternaries
 from bitnet_core.formats.open import open_model
 
-FILE = Path(__file__).parents[1] / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
+FILE = Path(__file__).parents[2] / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
 GONE = object()
 MetadataReader = dict[str, Any]
 Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]

@@ -13,7 +13,7 @@ from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.open import open_model
 
-FILE = Path(__file__).parents[1] / "golden" / "maple" / "TQ.gguf"
+FILE = Path(__file__).parents[2] / "golden" / "maple" / "TQ.gguf"
 GONE = object()
 Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
+class ParsedRequest(Generic[T]):
     """A parsed request. model: the name in it. build: makes the call, or the answer, with the model's service.
 
     stream: it asks for a stream, and framing is its form until the call is made. keep_alive: seconds for which the

@@ -1,4 +1,4 @@
-"""Choice of a repository's model files, by their names: the best supported form."""
+"""Choose the model files of a repository by their names: the best supported form."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _LISTED: Final = 8  # files listed in a message
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The files of a model. files: to fetch. what: the form, for people. is_folder: the model is the folder that holds
-    them."""
+class ModelFiles:
+    """The files of a model. files: names of those to fetch. form: type of the weights, such as Q2_0, or "folder".
+    is_folder: the model is the folder that holds them."""
 
     files: tuple[str, ...]
-    what: str
+    form: str
     is_folder: bool = False
 
 
-def choose(repo: str, sizes: Mapping[str, int], wanted: str | None = None) -> Choice:
+def choose(repo: str, sizes: Mapping[str, int], wanted: str | None = None) -> ModelFiles:
     """Choose the model among the files of a repository (bytes by name). wanted: the requested file, or a word of its
     name such as the form.
 
@@ -61,7 +61,7 @@ def choose(repo: str, sizes: Mapping[str, int], wanted: str | None = None) -> Ch
     raise ModelError(f"hf:{repo} has no supported form of a 1.58-bit model; {_listed(sizes)}{_incomplete(sizes)}")
 
 
-def choices(sizes: Mapping[str, int]) -> list[Choice]:
+def choices(sizes: Mapping[str, int]) -> list[ModelFiles]:
     """Return each model of a repository in its best form; the folder if no GGUF file is a model.
 
     Files belong to one model if their names differ in their forms only: another size or version is another model.
@@ -72,11 +72,11 @@ def choices(sizes: Mapping[str, int]) -> list[Choice]:
             models.setdefault(_stem(name), []).append(name)
     best = [min(names, key=lambda name: (_place(name), sizes[name], name)) for names in models.values()]
     if best:
-        return [Choice(_all_parts(sizes, name), (_form(name) or "GGUF").upper()) for name in sorted(best)]
+        return [ModelFiles(_all_parts(sizes, name), (_form(name) or "GGUF").upper()) for name in sorted(best)]
     weights = _weights(sizes)
     if weights and "config.json" in sizes:
         beside = (name for name in (*_FOLDER, *_OPTIONAL) if name in sizes)
-        return [Choice((*beside, *weights), "folder", is_folder=True)]
+        return [ModelFiles((*beside, *weights), "folder", is_folder=True)]
     return []
 
 
@@ -95,21 +95,21 @@ def _spellings(name: str) -> tuple[str, ...]:
     return (name, base, name.removesuffix(".gguf"), base.removesuffix(".gguf"))
 
 
-def _with_word(sizes: Mapping[str, int], word: str) -> list[Choice]:
+def _with_word(sizes: Mapping[str, int], word: str) -> list[ModelFiles]:
     """Return the models whose files have a word in their names, in letters of any case."""
     pattern = re.compile(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z0-9])")
     chosen = {name: sizes[name] for name in sizes if name.lower().endswith(".gguf") and pattern.search(name.lower())}
     return choices(chosen)
 
 
-def _named(repo: str, sizes: Mapping[str, int], wanted: str) -> Choice:
+def _named(repo: str, sizes: Mapping[str, int], wanted: str) -> ModelFiles:
     """Return the requested file."""
     if not wanted.lower().endswith(".gguf"):
         raise ModelError(f"{wanted!r} of hf:{repo} is not a GGUF file; leave the file out to take the whole folder")
     files = _all_parts(sizes, wanted)
     if not files:
         raise ModelError(f"{wanted!r} of hf:{repo} is a part of a file, and the repository lacks other parts of it")
-    return Choice(files, (_form(wanted) or "GGUF").upper())
+    return ModelFiles(files, (_form(wanted) or "GGUF").upper())
 
 
 def _may_be_model(name: str) -> bool:

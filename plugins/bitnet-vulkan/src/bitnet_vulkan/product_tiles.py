@@ -1,0 +1,135 @@
+"""Tunings of products, whose tiles depend on subgroups and cooperative matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from bitnet_hal.plugin import FEW_ROWS, Tuning, TuningQuery
+from bitnet_hal.rounding import ceil_div
+
+MAX_FEW_WIDTH = 8192
+"""The maximum columns of a dense row, or of a row with scales, whose part a lane holds in registers."""
+BATCH_ROWS = 64
+"""The maximum rows of a batch; a step with more rows holds a prompt."""
+NORM_WIDE = 16384
+"""The number of columns above which a norm uses the second size of `norm_group` (families.toml)."""
+NARROW_OUTS = 256
+"""The maximum rows of a dense matrix (gates of delta nets) with a workgroup each, if there are few activation rows."""
+Family = Mapping[str, Any]
+"""A row of families.toml, and DeviceInfo.extra."""
+
+
+class MatrixTile(NamedTuple):
+    """A tile of a workgroup on cooperative matrices: outputs x activation rows.
+
+    Each of its four subgroups computes `wave_rows` of the rows.
+    """
+
+    outs: int
+    rows: int
+    wave_rows: int
+
+
+SMALL_TILE = MatrixTile(64, 64, 32)
+MEDIUM_TILE = MatrixTile(128, 64, 32)
+LARGE_TILE = MatrixTile(128, 128, 64)
+MATRIX_WAVE = 32
+"""Invocations of a subgroup on cooperative matrices."""
+MATRIX_GROUP = 128
+"""Invocations of a workgroup on cooperative matrices: four subgroups of 32."""
+
+
+def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str, int]]:
+    """Return (TILE_N, constants) of a ternary product of few rows, in which LANES neighbours share a matrix row."""
+    width = query["width"]
+    if rows > 2 and not family["software"]:
+        # activations are most of the traffic: a whole subgroup per matrix row, two matrix rows per load of activations
+        lanes = family["subgroups"]
+        group = 128
+        matrix_rows_per_lane = 2
+    else:
+        lanes = min(16, family["subgroups"])
+        normal_group, wide_group = family["norm_group"]
+        group = wide_group if width > NORM_WIDE else normal_group
+        if width > MAX_FEW_WIDTH:
+            matrix_rows_per_lane = 1
+        elif query["outs"] >= 8192:
+            matrix_rows_per_lane = 4
+        else:
+            matrix_rows_per_lane = 2
+    tile_n = group // lanes * matrix_rows_per_lane
+    return tile_n, {"GROUP": group, "WIDTH": width, "LANES": lanes}
+
+
+def ternary(query: TuningQuery, family: Family) -> Tuning | None:
+    """Return the tuning of a ternary product, None for one that needs neither subgroups nor cooperative matrices."""
+    rows = query["rows"]
+    if 1 < rows <= BATCH_ROWS and family["matrix"]:
+        return _batch_product(query)
+    if rows > FEW_ROWS:
+        return _matrix_product(query) if family["matrix"] else None
+    if not family["subgroups"]:
+        return None
+    tile_n, private = _lanes(query, family, rows)
+    max_rows = 2 if family["software"] else FEW_ROWS
+    tile_t = min(query.padded_rows, max_rows)
+    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
+
+
+def _batch_product(query: TuningQuery) -> Tuning:
+    """Return the tuning of a ternary product of a batch on cooperative matrices.
+
+    Tiles are narrow, with many subgroups along the columns, so that few rows occupy all multiprocessors.
+    """
+    tile_t = 16 if query["rows"] <= 16 else 32
+    wide = query["outs"] >= 8192
+    waves = 4 if wide or tile_t == 32 else 8
+    tile_n = 32 if wide else 16
+    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", {"GROUP": MATRIX_WAVE * waves})
+
+
+def _matrix_product(query: TuningQuery) -> Tuning:
+    """Return the tuning of a prompt's ternary product on cooperative matrices, as measured on an H200.
+
+    The fewer tiles a launch has, the smaller they must be to occupy all multiprocessors. Sums that are scaled for each
+    32 columns (BLOCK without ABLOCK 128) leave no registers for the large tile.
+    """
+    large_tiles = ceil_div(query["rows"], LARGE_TILE.rows) * ceil_div(query["outs"], LARGE_TILE.outs)
+    variant = "coop"
+    if "BLOCK" not in query:
+        tile = LARGE_TILE if large_tiles >= 100 else SMALL_TILE
+    elif query["ABLOCK"] == 128:
+        variant = "fused"
+        tile = LARGE_TILE if large_tiles >= 150 else MEDIUM_TILE
+    else:
+        tile = MEDIUM_TILE
+    private = {"GROUP": MATRIX_GROUP, "WAVE_T": tile.wave_rows}
+    return Tuning({"TILE_N": tile.outs, "TILE_T": tile.rows, "SPLITS": 1}, variant, private)
+
+
+def norm_matmul(query: TuningQuery, family: Family) -> Tuning:
+    """Return the tuning of a norm fused with its product. Raises UnsupportedError for several rows."""
+    if query["rows"] > 1:
+        raise query.unsupported("several rows are faster with a launch for their norm")
+    tile_n, private = _lanes(query, family, 1)
+    return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private=private)
+
+
+def dense(query: TuningQuery, family: Family) -> Tuning | None:
+    """Return the tuning of a dense product, None for one that needs neither subgroups nor cooperative matrices."""
+    rows = query["rows"]
+    width = query["width"]
+    wave = family["subgroups"]
+    if query["outs"] <= NARROW_OUTS and rows <= FEW_ROWS and not family["software"]:
+        return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, private={"GROUP": 256})
+    halves = query["DTYPE"] == 1
+    if family["half-matrix"] and halves and width % 64 == 0 and 1 < rows <= BATCH_ROWS:
+        return Tuning({"TILE_N": 256, "TILE_T": 16 if rows <= 16 else 32}, "batch", {"GROUP": 256})
+    fits = width % 8 == 0 and width <= MAX_FEW_WIDTH
+    if not wave or not halves or not fits or family["software"]:
+        return None
+    group = 128
+    batch = 2 if rows == 1 else 4
+    private = {"GROUP": group, "WIDTH": width, "LANES": wave, "BATCH": batch}
+    return Tuning({"TILE_N": group // wave * 8, "TILE_T": min(8, query.padded_rows)}, "few", private)
