@@ -106,5 +106,5 @@ def test_the_ladder_names_options_that_exist(bitnet_help: Callable[[str], str]) 
     with pytest.raises(OutOfMemoryError) as caught:
         OomRecovery(Nothing()).recover(OutOfMemoryError("full", requested=1))
     named = [word.strip(",") for word in caught.value.hint.split() if word.startswith("--")]
-    assert len(named) == 5
+    assert len(named) == 6
     assert all(f"{name} " in bitnet_help("run") for name in named)

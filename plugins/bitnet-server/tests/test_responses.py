@@ -194,12 +194,12 @@ def test_a_turn_is_one_message() -> None:
 
 
 def test_reasoning_is_an_item_of_its_own(server: Any) -> None:
-    asked = SimpleNamespace(
+    request = SimpleNamespace(
         store=False, instructions=None, max_output_tokens=None, metadata=None, parallel_tool_calls=None, text=None,
         previous_response_id=None, reasoning=None, temperature=None, tool_choice=None, tools=None, top_p=None,
         truncation=None,
     )  # fmt: skip
-    call = SimpleNamespace(service=server.service, asked=asked, items=[], states=[], reasoning_tokens=3)
+    call = SimpleNamespace(service=server.service, responses_request=request, items=[], states=[], reasoning_tokens=3)
     answer = ResponsesAnswer(call)  # type: ignore[arg-type]  # all it reads
     events = answer.start()
     for delta in (ChunkDelta(reasoning_content="Hm"), ChunkDelta(reasoning_content="."), ChunkDelta(content="Yes")):
