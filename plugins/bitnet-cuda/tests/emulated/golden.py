@@ -7,6 +7,8 @@ from pathlib import Path
 
 import bitnet_core
 import pytest
+from bitnet_core.engine.schedule.prompt_steps import PromptScheduler
+from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_cuda.describe import device_infos
 from bitnet_cuda.device import CudaDevice
 
@@ -31,6 +33,25 @@ def test_greedy_text(block: int) -> None:
             texts.append([one.tokens for one in model.generate(PROMPTS, max_tokens=12, temperature=0)])
     assert texts[0] == texts[1]
     assert all(len(tokens) == 12 for tokens in texts[0])
+
+
+def test_prompt_steps_that_are_queued_ahead_change_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 0
+    read = PromptScheduler.read
+
+    def counted(scheduler: PromptScheduler) -> list[RequestOutput]:
+        nonlocal most
+        most = max(most, len(scheduler.in_flight))
+        return read(scheduler)
+
+    monkeypatch.setattr(PromptScheduler, "read", counted)
+    prompts = [PROMPTS[0], PROMPTS[1][:40], PROMPTS[1]]
+    texts = []
+    for device in ("numpy", "cuda"):
+        with bitnet_core.load(GOLDEN, device, activation_group_size=32, prefill_chunk=32) as model:
+            texts.append([one.tokens for one in model.generate(prompts, max_tokens=4, temperature=0)])
+    assert texts[0] == texts[1]
+    assert most == 2
 
 
 @pytest.mark.parametrize("rows", [64, 200])
