@@ -61,7 +61,7 @@ def _print(name: str, found: list[TunedDevice]) -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("Device", "Name", "ms a token", "tokens/s", "better tilings"):
+    for column in ("Device", "Name", "ms per token", "tokens/s", "better tilings"):
         table.add_column(column, overflow="fold", justify="left" if column in ("Device", "Name") else "right")
     for speed in found:
         if not speed.token_seconds:
