@@ -26,7 +26,7 @@ def contents(archive: Path) -> set[str]:
 
 
 def missing(folder: Path, project: Path) -> list[str]:
-    """What the archives of a project lack, one line each."""
+    """Return what is missing in the archives of a project, one line for each fault."""
     name = tomllib.loads((project / "pyproject.toml").read_text())["project"]["name"].replace("-", "_")
     source = {
         path.relative_to(project / "src").as_posix()

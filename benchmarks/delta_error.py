@@ -1,4 +1,4 @@
-"""How far a device's gated_delta_rule is from float64 after thousands of positions of a prompt, taken in steps.
+"""Measure the error of a device's gated_delta_rule against float64 after thousands of positions, computed in steps.
 
     python benchmarks/delta_error.py [--device cuda] [--positions 8192] [--rows 512] [--heads 6]
 
@@ -24,7 +24,7 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rule:
-    """Sizes, and one sequence's inputs as the kernel takes them."""
+    """Sizes and inputs of one sequence, in the kernel's layout."""
 
     heads: int
     key_heads: int
@@ -37,7 +37,7 @@ class Rule:
 
 
 def drawn(positions: int, heads: int, key_heads: int, key_dim: int, value_dim: int) -> Rule:
-    """Keys with a common part, so that chunks are not trivially well conditioned."""
+    """Return random inputs. All keys have a common part, as chunks of independent keys are well conditioned."""
     rng = np.random.default_rng(1)
     width = 2 * key_heads * key_dim + heads * value_dim
     qkv = rng.standard_normal((positions, width), np.float32) + rng.standard_normal(width).astype(np.float32)
@@ -47,7 +47,7 @@ def drawn(positions: int, heads: int, key_heads: int, key_dim: int, value_dim: i
 
 
 def exact(rule: Rule) -> tuple[F64, F64]:
-    """Outputs f64[positions, heads, value_dim] and the state f64[heads, key_dim, value_dim], row by row in float64."""
+    """Return the outputs f64[positions, heads, value_dim] and the state f64[heads, key_dim, value_dim], row by row."""
     qkv, gates = rule.qkv.astype(np.float64), rule.gates.astype(np.float64)
     rows, keys = len(qkv), rule.key_heads * rule.key_dim
     parts = [part.reshape(rows, rule.key_heads, rule.key_dim) for part in (qkv[:, :keys], qkv[:, keys : 2 * keys])]
@@ -66,7 +66,7 @@ def exact(rule: Rule) -> tuple[F64, F64]:
 
 
 def computed(device: Device, rule: Rule, rows: int) -> tuple[F64, F64]:
-    """What the device makes of it, `rows` rows a step."""
+    """Return the outputs and the state that a device computes, `rows` rows per step."""
     launcher, spec = Launcher(device), CATALOGUE["gated_delta_rule"]
     shape = {"n_heads": rule.heads, "n_key_heads": rule.key_heads, "key_dim": rule.key_dim, "value_dim": rule.value_dim}
     rate, dt = (_put(device, values) for values in (rule.rate, rule.dt))
@@ -98,7 +98,7 @@ def _taken(device: Device, view: View, like: npt.NDArray[np.float32]) -> F64:
 
 
 def errors(device: Device, rule: Rule, rows: int) -> dict[str, float]:
-    """Relative errors by what they are of."""
+    """Return the relative errors of the outputs and of the state."""
     (out, state), (right, kept) = computed(device, rule, rows), exact(rule)
     pairs = {"outputs": (out, right), "last 64 outputs": (out[-64:], right[-64:]), "state": (state, kept)}
     return {name: float(np.linalg.norm(a - b) / np.linalg.norm(b)) for name, (a, b) in pairs.items()}

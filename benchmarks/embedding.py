@@ -49,7 +49,7 @@ def _listed(values: list[float]) -> str:
 
 
 def ours(options: argparse.Namespace) -> None:
-    """Measure bitnet."""
+    """Measure the embeddings of bitnet."""
     import bitnet_core
     from bitnet_core.formats.synthetic import SyntheticSource
 
@@ -59,7 +59,7 @@ def ours(options: argparse.Namespace) -> None:
 
 
 def peer(options: argparse.Namespace) -> None:
-    """Measure sentence-transformers."""
+    """Measure the embeddings of sentence-transformers."""
     import torch
     from sentence_transformers import SentenceTransformer
     from transformers import Qwen3Config, Qwen3Model

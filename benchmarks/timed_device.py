@@ -185,7 +185,7 @@ class TimedBackend:
         return [replace(info(), index=i) for i in range(8)]
 
     def open(self, index: int) -> Device:
-        """Open it."""
+        """Open the simulated device."""
         return TimedDevice(replace(info(), index=index))
 
 

@@ -1,4 +1,4 @@
-"""llama.cpp's grammars."""
+"""Grammars in the form of llama.cpp, GBNF."""
 
 from __future__ import annotations
 

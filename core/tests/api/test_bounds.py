@@ -1,4 +1,4 @@
-"""What a file claims decides no work: tables follow the context in use, and lengths are checked first."""
+"""Sizes that a file claims decide no work: tables follow the context in use, and lengths are checked first."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_garbage_is_collected_again_after_the_start(bitnet) -> None:
-    """What a model leaves is looked through at the end; the modules that list devices need not be."""
+    """Objects of a model are collected at the end; those of modules that list devices are not."""
     for command, some_left in ((("run", "-n", "1", "-d", "numpy", "Once"), False), (("devices",), True)):
         gc.unfreeze()
         assert bitnet(*command).code == 0

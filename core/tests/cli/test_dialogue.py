@@ -1,4 +1,4 @@
-"""What is typed in `bitnet chat`: messages, several lines, commands and what only looks like one."""
+"""Input of `bitnet chat`: messages, several lines, commands, and messages that look like commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and the user's pages show is what the program does, and their tables are complete."""
+"""README and the user's pages show what the program does, and their tables are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command changes in its own process."""
+"""Settings that a command changes in its own process."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def steps(jobs: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_workflow_is_whole(path: Path) -> None:
-    """What a runner would refuse, or do otherwise than meant."""
+    """Workflows have nothing that a runner refuses or runs in an unexpected way."""
     workflow = read(path)
     jobs = workflow["jobs"]
     assert workflow["name"]
@@ -48,7 +48,7 @@ def test_a_workflow_is_whole(path: Path) -> None:
         assert ("uses" in step) != ("run" in step)
         assert re.fullmatch(r"[\w.-]+(/[\w.-]+)+@[\w./]+", step.get("uses", "a/b@v1"))
         assert "${{ inputs." not in re.sub(r"inputs\.[\w-]+ && '--", "", step.get("run", "")), (
-            "an input is no shell text"
+            "an input must not be part of a shell command"
         )
 
 

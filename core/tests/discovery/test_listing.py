@@ -29,7 +29,7 @@ SHORT = "from bitnet_hal.discovery import child\nchild.WARNED_AFTER, child.IGNOR
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of what drivers answered before."""
+    """Use an empty cache of the drivers' answers."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

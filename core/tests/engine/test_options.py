@@ -1,4 +1,4 @@
-"""How much memory the key/value cache takes where nobody says."""
+"""Memory of the key/value cache without kv_cache_size."""
 
 from __future__ import annotations
 

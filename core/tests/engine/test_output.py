@@ -15,7 +15,7 @@ from bitnet_hal.errors import UsageError
 
 
 def shown(chunks: list[str], stops: list[str]) -> list[str]:
-    """What a caller sees after each piece and at the end."""
+    """Return the text that a caller has after each piece and at the end."""
     stop = StopFilter(stops)
     return [*(stop.push(chunk) for chunk in chunks), stop.flush()]
 

@@ -38,7 +38,7 @@ def held(weights: Any) -> int:
 
 @pytest.fixture
 def text(make_engine: Make, run_all: Run, tiny: Any) -> list[int]:
-    """What an undisturbed engine writes."""
+    """Return the text of an engine without faults."""
     engine = make_engine("silu")
     request = engine.add_request(tiny.PROMPT[:100], max_tokens=40)
     run_all(engine)

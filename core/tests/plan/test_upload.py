@@ -1,4 +1,4 @@
-"""Where weights go: wrapped, copied, grouped, split; the logits must not notice."""
+"""Placement of weights: wrapped, copied, grouped or split, always with the same logits."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_there_are_far_more_than_200000_stories() -> None:
 
 
 def test_ten_thousand_seeds_give_ten_thousand_texts() -> None:
-    """Of 10,000 stories drawn at random from 200,000, about 250 pairs would be equal."""
+    """Stories drawn at random from 200,000 would have about 250 equal pairs among 10,000."""
     assert len({story(seed).text for seed in range(10_000)}) == 10_000
 
 

@@ -86,7 +86,7 @@ def variants(architecture: str) -> Iterator[Variant]:
 
 
 def assembly(text: str, architecture: str, wave: int) -> str:
-    """What clang makes of a kernel. wave: threads of a wave, 0 for the compiler's choice."""
+    """Return clang's output for a kernel. wave: threads of a wave, 0 for the compiler's choice."""
     width = [option.decode() for option in compile.options(architecture, wave) if b"wavefront" in option]
     command = [*COMMAND, f"--offload-arch={architecture}", *width, "-include", str(HEADER), "-o", "-", "-"]
     result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)

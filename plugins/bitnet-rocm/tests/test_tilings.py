@@ -1,4 +1,4 @@
-"""What `bitnet tune` can choose from on each kind of GPU."""
+"""Tilings that `bitnet tune` measures on each kind of GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do with the chat page: talk, stop, edit, continue; and how it can be used by everybody."""
+"""Use of the chat page: send, stop, edit, continue; and its accessibility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page makes of a model's Markdown, and what a hostile model cannot do."""
+"""Rendering of a model's Markdown, also of a hostile model's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page sends: files, settings of one chat and of all, the model, and what it does at a full context."""
+"""Requests of the page: files, settings of one chat and of all, the model, and a full context."""
 
 from __future__ import annotations
 

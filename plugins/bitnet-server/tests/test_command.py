@@ -1,4 +1,4 @@
-"""What `bitnet serve` makes of its options."""
+"""Options of `bitnet serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is imported before the server can answer that it is loading."""
+"""Imports before the server can answer that it is loading."""
 
 from __future__ import annotations
 

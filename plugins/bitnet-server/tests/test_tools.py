@@ -39,7 +39,7 @@ def chosen(tools: list[dict[str, Any]], choice: Any = "required", **more: Any) -
 
 
 def follows(model: bitnet_core.Model, choice: ToolChoice, text: str, answer: Any = None) -> bool:
-    """Whether the text is a whole answer."""
+    """Return whether the text is a complete answer."""
     made = choice.supported(model.grammars).grammar(answer)
     assert made is not None
     constraint = model.grammars.constraint(made)

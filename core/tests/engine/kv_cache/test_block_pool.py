@@ -112,7 +112,7 @@ def test_the_block_of_least_worth_goes_whatever_came_before(eviction: str) -> No
 
 
 def test_a_full_cache_gives_blocks_as_fast_as_an_empty_one() -> None:
-    """What a block costs does not grow with the cache: a server's is always full of prefixes."""
+    """The cost of a block does not grow with the cache, which a server always fills with prefixes."""
     pool = BlockPool(20_000)
     filled(pool, *map(str, range(pool.total)))
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What an engine does before its first requests."""
+"""Warming up: the work of an engine before its first requests."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_the_layer_is_that_of_the_float_model(
 
 @pytest.mark.parametrize("cut", [1, 7, 33])
 def test_tokens_are_those_of_transformers(cut: int, source: ModelSource, reference: dict[str, Any]) -> None:
-    """Of a prompt in one step, then of steps of `cut` tokens: the likeliest, but for int8 activations of the trunk."""
+    """The head drafts the same tokens after a prompt in one step and after steps of `cut` tokens."""
     engine = make(source, speculate="mtp", prefill_chunk=64)
     tokens = reference["tokens_b"].tolist()
     best = reference["mtp_logits_b"].argmax(axis=1)

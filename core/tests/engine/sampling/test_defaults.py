@@ -1,4 +1,4 @@
-"""What a model says about how its tokens are chosen."""
+"""Sampling defaults that a model file states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the states of delta nets are kept: near the end of a prompt, and where steps of long prompts end."""
+"""Positions of checkpoints of delta-net states: near the end of a prompt, and at ends of steps of long prompts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_checkpoint_of_a_prompt(tokens: int, chunk: int, position: int) -> N
     [(0, 150, 128), (0, 300, 256), (128, 100, 64), (448, 52, 52), (448, 20, 20), (384, 100, 64), (400, 70, 48)],
 )
 def test_steps_end_at_blocks(computed: int, count: int, rows: int) -> None:
-    """Of a prompt of 500 tokens, whose checkpoint is at 448."""
+    """Take a prompt of 500 tokens, whose checkpoint is at 448."""
     request = Request(list(range(500)), 8, Sampler(SamplingParams(), 512, 500), frozenset())
     request.computed = computed
     assert rows_to_checkpoint(request, count, 256) == rows
