@@ -131,7 +131,7 @@ def test_the_examples_of_the_documentation(url: str, name: str) -> None:
 
 
 def test_open_webui_calls(url: str) -> None:
-    """Send the requests of its routers/openai.py: a look at the models, a chat with fields of its own, a title, and a stop."""
+    """Send what its routers/openai.py sends: a list of models, a chat with fields of its own, a title, and a stop."""
     with httpx.Client(base_url=url, headers={"authorization": "Bearer none"}, timeout=60) as client:
         model = client.get("/v1/models").json()["data"][0]["id"]
         chat = {"model": model, "messages": ASKED, "max_tokens": 6}

@@ -57,7 +57,7 @@ def test_texts_with_delta_nets_in_one_batch_are_what_they_are_alone() -> None:
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_draft_tokens_of_the_models_own_head_change_no_text(deterministic: bool) -> None:
-    """Draft tokens of random weights are nearly all wrong, so the states of the delta nets go back in nearly every step."""
+    """Draft tokens of random weights are nearly all wrong, so nearly every step restores the states of delta nets."""
     prompts = [[38 * n % 300 for n in range(1, length)] for length in (50, 9, 70)]
     texts = []
     for kind in ("off", "mtp"):

@@ -1,4 +1,4 @@
-"""Behaviour that clients of other servers rely on: offsets, control tokens, limits of tokens, long prompts, HTTP/1.0."""
+"""Rules that clients of other servers rely on: offsets, control tokens, limits of tokens, long prompts, HTTP/1.0."""
 
 from __future__ import annotations
 
