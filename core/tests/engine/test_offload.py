@@ -141,7 +141,7 @@ def test_memory_that_runs_out_later_moves_layers_too(capped: Any, caplog: Any) -
 
 def test_what_cannot_be_offloaded(capped: Any, faulty: Any) -> None:
     source = SyntheticSource(SHAPE)
-    with pytest.raises(UsageError, match="offload 4: the model has 4 layers, and one stays"):
+    with pytest.raises(UsageError, match="offload 4: the model has 4 layers, and one must stay"):
         offloaded_layers(source, EngineOptions(offload=4), capped(1 << 30, **CARD))
     with pytest.raises(UsageError, match="offload 1: numpy:0 is a CPU already"):
         offloaded_layers(source, EngineOptions(offload=1), faulty())

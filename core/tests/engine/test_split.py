@@ -208,7 +208,7 @@ def test_a_lost_device_that_nothing_replaces_is_named_by_every_later_call(faulty
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_each_device_needs_a_layer(faulty: Any, layers: int) -> None:
-    with pytest.raises(UsageError, match="each device needs a layer: the model has 2"):
+    with pytest.raises(UsageError, match="each device needs at least one layer, and the model has 2"):
         Engine(DrawnSource(), faulty(), EngineOptions(), before=[(faulty(index=1), layers)])
 
 

@@ -47,11 +47,13 @@ def save_state(engine: Engine, path: Path, *, force: bool = False) -> int:
 
 
 def load_state(engine: Engine, path: Path) -> int:
-    """Load blocks and state checkpoints of a file into free ones of the cache, and return the number of blocks; nothing
-    is evicted. Raises ModelError, without using the file, if it is damaged or belongs to another model or cache
-    layout."""
+    """Load blocks and state checkpoints of a file into free ones of the cache, and return the number of blocks.
+
+    Nothing is evicted. Raises ModelError, without using the file, if it is damaged or belongs to another model or cache
+    layout.
+    """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never deliver, and everybody would wait for the lock
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe may block forever while the lock is held
             raise ModelError(f"{path}: cannot be read: it is not a file")
         with path.open("rb") as file, engine.lock:
             count, states = _checked(engine, path, file)
@@ -121,7 +123,7 @@ def _identity(engine: Engine) -> dict[str, Any]:
 
 
 def _checked(engine: Engine, path: Path, file: BinaryIO) -> tuple[int, int]:
-    """Validate a file in constant memory; returns its numbers of blocks and of state checkpoints. Raises ModelError."""
+    """Validate a file in constant memory and return its numbers of blocks and state checkpoints. Raises ModelError."""
     start = file.read(len(MAGIC) + 4)
     if len(start) < len(MAGIC) + 4 or not start.startswith(MAGIC):
         raise ModelError(f"{path}: is not a saved state of bitnet")

@@ -1,4 +1,4 @@
-"""Sizes that an engine's options come to on a device: rows of a prompt step, concurrent requests, cache blocks."""
+"""Sizes of an engine on a device, from its options: rows of a prompt step, concurrent requests, cache blocks."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from bitnet_core.plan.scratch import scratch_row_bytes
 log = logging.getLogger(__name__)
 
 MAX_CHUNK = {DeviceType.CPU: 256, DeviceType.GPU: 1024}
-"""Most rows of a prompt step by device type (512 for others). More rows gain a CPU little, and their activations take
-resident memory; a discrete GPU needs that many to be busy."""
+"""Maximum rows of a prompt step by device type (512 for others). More rows make a CPU hardly faster, and their
+activations take resident memory; a discrete GPU needs that many to be busy."""
 
 _LARGE_GPU = 64 << 30
-"""Bytes of memory from which a discrete GPU gets MAX_PREFILL_CHUNK rows: they fill the last turn of its multiprocessors
-better, and their activations take less than a hundredth of its memory."""
+"""Bytes of memory from which a discrete GPU gets MAX_PREFILL_CHUNK rows: they fill the last wave of workgroups better,
+and their activations take less than a hundredth of its memory."""
 
 _MAX_SHARED = 1 << 30
-"""Most bytes of a cache in memory that all programs share."""
+"""Maximum bytes of a cache in memory that all programs share."""
 
 _MIN_BLOCKS = 8
-"""Least blocks of a cache without a given size: a lack of memory is then reported when the cache is allocated."""
+"""Minimum blocks of a cache without a given size: a lack of memory is then reported when the cache is allocated."""
 
 _MORE_CHECKPOINTS = 16
-"""Number of state checkpoints beside one for each concurrent request: for earlier turns and along long prompts."""
+"""Number of state checkpoints besides one per concurrent request: for earlier turns and along long prompts."""
 
 _MOST_SPARES = 8
-"""Most requests of a step that have draft tokens, if their states must be copied: more rows gain little."""
+"""Maximum requests with draft tokens in a step, if their states must be copied: more rows gain little."""
 
-_MIN_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is gained by more rows
+_MIN_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # with few threads, more rows gain little
 
 
 class Concurrency(NamedTuple):
@@ -55,7 +55,7 @@ class Concurrency(NamedTuple):
 
     @property
     def more_states(self) -> int:
-        """Number of states of delta nets beside those of requests."""
+        """Number of delta net states besides those of requests."""
         return self.checkpoints + self.spares
 
 
@@ -67,11 +67,11 @@ def concurrency(
     chunk: int,
     part: ModelConfig | None = None,
 ) -> Concurrency:
-    """Return how many requests run concurrently, from 1 to `sequences`, and the states of delta nets beside theirs.
+    """Return how many requests run concurrently, from 1 to `sequences`, and the number of other delta net states.
 
-    These states take at most half of the cache's memory, and fit the device's largest buffer. A request counts as three
+    All states take at most half of the cache's memory, and fit the device's largest buffer. A request counts as three
     of them, its own and two checkpoints, or as four with speculation; there are at most _MORE_CHECKPOINTS more
-    checkpoints than requests and at most _MOST_SPARES spares. part: the layers on this device, if others have the rest,
+    checkpoints than requests and at most _MOST_SPARES spares. part: the layers on this device if others have the rest,
     without speculation. Raises UsageError if the device cannot bind one state.
     """
     whole = options.config_of(source.config)
@@ -94,7 +94,7 @@ def concurrency(
     fit = min([budget // 2 // state_bytes, *(limit // largest for limit in _limits(device.info))])
     requests = min(sequences, max(fit // (4 if rows else 3), 1))
     if requests < sequences:
-        log.info("states of delta nets take %d bytes a request: %d concurrent requests", state_bytes, requests)
+        log.info("delta net states take %d bytes per request: %d concurrent requests", state_bytes, requests)
     spares = max(0, min(fit - requests, requests, _MOST_SPARES)) if rows else 0
     return Concurrency(requests, min(max(fit - requests - spares, 0), requests + _MORE_CHECKPOINTS), spares)
 
@@ -106,8 +106,8 @@ def shared_concurrency(
     sequences: int,
     chunk: int,
 ) -> Concurrency:
-    """Return the numbers for which every device has memory. placed: the devices with their numbers of layers, in the
-    order of the layers."""
+    """Return the largest numbers for which every device has memory. placed: the devices with their numbers of layers,
+    in the order of the layers."""
     config = options.config_of(source.config)
     fits: list[Concurrency] = []
     first = 0
@@ -122,10 +122,10 @@ def shared_concurrency(
 def cache_blocks(
     options: EngineOptions, config: ModelConfig, info: DeviceInfo, sequences: int, share: int, more_states: int = 0
 ) -> int:
-    """Return the number of cache blocks beside the states of delta nets.
+    """Return the number of cache blocks besides the delta net states.
 
-    They fit in kv_cache_size, without it in `share` bytes, and in the device's largest buffer, and are no more than
-    `sequences` full sequences need. Raises UsageError if kv_cache_size holds no block.
+    They fit in kv_cache_size, or in `share` bytes if it is not set, and in the device's largest buffer, and are no more
+    than `sequences` full sequences need. Raises UsageError if kv_cache_size holds no block.
     """
     size = block_bytes(config, options.kv_cache_type)
     states = cache_bytes(config, options.kv_cache_type, 0, sequences + more_states)
@@ -144,8 +144,8 @@ def cache_blocks(
 
 
 def memory_wanted(options: EngineOptions, source: ModelSource, device: DescribedDevice) -> DeviceMemoryPlan:
-    """Return the memory of an engine on a device. Its cache has kv_cache_size, without it a sequence of the longest
-    context, but no more than device_memory leaves."""
+    """Return the memory of an engine on a device. Its cache has kv_cache_size; if that is not set, it holds one
+    sequence of the full context, but takes no more than device_memory leaves."""
     config = options.config_of(source.config)
     chunk = widest_chunk(config, device.info, options.prefill_chunk, options.max_sequences)
     room = concurrency(options, source, device, options.max_sequences, chunk)
@@ -186,10 +186,10 @@ def share_rule(info: DeviceInfo) -> str:
 
 
 def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
-    """Return the rows of a prompt step: at most `chunk`, and at most MAX_CHUNK or a row for each sequence.
+    """Return the rows of a prompt step: at most `chunk`, and at most MAX_CHUNK or one row per sequence.
 
-    A discrete GPU with much memory gets more rows, a CPU that reports few threads fewer, unless the rows divide among
-    experts; and the device can bind their widest activations.
+    A discrete GPU with much memory gets more rows, a CPU that reports few threads fewer, unless the rows are divided
+    among experts. The device can bind their widest activations.
     """
     rows, threads = MAX_CHUNK.get(info.type, 512), info.extra.get("threads")
     if info.type is DeviceType.CPU and isinstance(threads, int) and not config.experts:
@@ -198,7 +198,7 @@ def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: i
         rows = MAX_PREFILL_CHUNK
     chunk = min(chunk, max(rows, sequences))
     if config.qk_norm_after_rope and info.max_grid[0]:
-        chunk = min(chunk, info.max_grid[0] // config.n_heads)  # a workgroup for each head
+        chunk = min(chunk, info.max_grid[0] // config.n_heads)  # a workgroup for each row and head
     widest = max(scratch_row_bytes(config)[0].values())
     return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))
 

@@ -12,10 +12,10 @@ COUNTERS: dict[str, str] = {
     "draft_steps": "Steps that verified draft tokens.",
     "draft_tokens": "Draft tokens that were verified.",
     "accepted_tokens": "Draft tokens that were accepted.",
-    "draft_stops": "Requests whose draft tokens did not pay.",
+    "draft_stops": "Requests for which draft tokens were stopped because they did not pay.",
     "evictions": "Blocks of the prefix cache that were given to others.",
 }
-"""Help text of each number that only rises, by name."""
+"""Help text of each counter by name."""
 
 GAUGES: dict[str, str] = {
     "running": "Running requests.",
@@ -23,9 +23,9 @@ GAUGES: dict[str, str] = {
     "cache_use": "Share of the KV cache that requests own, 0 to 1.",
     "cached_tokens": "Tokens in the prefix cache, those of running requests included.",
 }
-"""Help text of each number that rises and falls, by name."""
+"""Help text of each gauge by name."""
 
 
 def zeros() -> dict[str, int]:
-    """Return every counter at 0; counting under another name is then a KeyError."""
+    """Return all counters at 0; adding to an unknown name then raises KeyError."""
     return dict.fromkeys(COUNTERS, 0)

@@ -1,6 +1,6 @@
 """Embeddings of texts: the last hidden rows of many texts in steps without padding, pooled on the host.
 
-A step takes the next tokens of one text after another until it is full, so that texts of unequal lengths waste nothing.
+A step takes the next tokens of one text after another until it is full, so texts of unequal lengths need no padding.
 Only the last text of a step may continue in the next one.
 """
 
@@ -26,14 +26,14 @@ _STEPS = 16
 
 
 class _TextPart(NamedTuple):
-    """Tokens of a text in a step. number: the text's; length: tokens of the whole text."""
+    """Tokens of a text in a step. number: index of the text; length: tokens of the whole text."""
 
     number: int
     length: int
     span: ScheduledTokens
 
     def rows(self, mode: PoolingMode) -> range:
-        """Return the rows that the pooling takes, counted from the part's first."""
+        """Return the rows that the pooling uses, counted from the first of this part."""
         end = len(self.span.tokens)
         if mode == "mean":
             return range(end)
@@ -43,7 +43,7 @@ class _TextPart(NamedTuple):
 
 
 def groups(texts: Sequence[Sequence[int]], chunk: int) -> Iterator[slice]:
-    """Yield slices of consecutive texts of about _STEPS steps of `chunk` rows."""
+    """Yield slices of consecutive texts that take about _STEPS steps of `chunk` rows."""
     first, rows = 0, 0
     for number, tokens in enumerate(texts):
         rows += len(tokens)
@@ -55,18 +55,18 @@ def groups(texts: Sequence[Sequence[int]], chunk: int) -> Iterator[slice]:
 def pooled(
     runner: Runner | RequestGroups, scheduler: Scheduler, texts: Sequence[Sequence[int]], mode: PoolingMode
 ) -> Rows:
-    """Return f32[texts, H]: of each text its last or first hidden row, or the mean of all."""
+    """Return f32[texts, H]: the last or first hidden row of each text, or the mean of its rows."""
     out = np.zeros((len(texts), runner.weights.config.hidden), np.float32)
-    with closing(_steps(scheduler, texts)) as steps:  # an error returns blocks before the cache is made anew
+    with closing(_steps(scheduler, texts)) as steps:  # after an error, blocks are returned before recovery
         for parts in steps:
             _add_step(runner, scheduler.chunk, parts, mode, out)
     return out
 
 
 def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[list[_TextPart], None, None]:
-    """Yield the parts of each step; until the next one, their texts own blocks of the cache."""
+    """Yield the parts of each step. Their texts own cache blocks until the next step is taken."""
     waiting = list(enumerate(texts))[::-1]
-    done, req_index = 0, -1  # of the first waiting text
+    done, req_index = 0, -1  # computed tokens and table row of the first waiting text
     with ExitStack() as its_blocks:
         while waiting:
             parts: list[_TextPart] = []
@@ -90,7 +90,7 @@ def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[li
 def _add_step(
     runner: Runner | RequestGroups, chunk: int, parts: Sequence[_TextPart], mode: PoolingMode, out: Rows
 ) -> None:
-    """Compute a step, and add the rows that the pooling takes to those of their texts."""
+    """Compute a step, and add the hidden rows that the pooling uses to the sums of their texts."""
     wanted: list[int] = []
     owners: list[int] = []
     first = 0

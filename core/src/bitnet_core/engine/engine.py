@@ -1,4 +1,4 @@
-"""The engine: serve generation requests with a model on a device, and survive lack of memory and a lost device."""
+"""The engine: serves generation requests with a model on devices, and recovers from lack of memory and lost devices."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from bitnet_core.plan.memory import DeviceMemoryPlan
 class Engine(Executor):
     """The requests of a model on its devices; the arguments are those of Executor.
 
-    Threads may share an engine: every method that computes takes `lock`, and so must a caller who inspects a request
-    before a step.
+    Threads may share an engine: every method that computes takes `lock`. A caller that inspects a request and then runs
+    a step must hold it for both.
     """
 
     @property
@@ -58,7 +58,7 @@ class Engine(Executor):
         return new_request(self.config, self.max_model_len, tokens, sampling, **options)
 
     def queue_request(self, request: Request) -> None:
-        """Queue a request of `new_request`, or one that another engine of this model gave up, whose text goes on.
+        """Queue a request of `new_request`, or continue one that another engine of this model gave up.
 
         Raises UsageError if it is too long for the cache of this device.
         """
@@ -66,7 +66,7 @@ class Engine(Executor):
             self.scheduler.add_request(request)
 
     def cached_prefix(self, request: Request) -> int:
-        """Return how many tokens of a request are in the prefix cache now; any thread may ask."""
+        """Return how many tokens of a request are in the prefix cache now; any thread may call it without `lock`."""
         if request.scored is not None:
             return 0
         return KV_BLOCK * self.block_pool.count_cached(block_hashes(request, len(request.tokens) - 1))
@@ -86,7 +86,7 @@ class Engine(Executor):
         self.scheduler.multi_step.step_count.seconds = seconds
 
     def abort_request(self, request: Request) -> None:
-        """End a request before the next step; for finalizers, which may run at any point of any thread."""
+        """End a request before the next step; for finalizers, which may run in any thread at any time."""
         self.scheduler.abort_request(request)
 
     def fail_all(self, error: Exception) -> list[RequestOutput]:
@@ -153,7 +153,7 @@ class Engine(Executor):
         return {
             "running": len(self.scheduler.running),
             "waiting": len(self.scheduler.waiting),
-            "cache_use": pool.owned / max(1, pool.total),  # a pool of a device that is being opened is empty
+            "cache_use": pool.owned / max(1, pool.total),  # the pool has no blocks while a device is being opened
             "cached_tokens": pool.shared * KV_BLOCK,
             **counts,
             "evictions": counts["evictions"] + pool.evictions,
@@ -170,7 +170,7 @@ class Engine(Executor):
         return self.worker.memory()
 
     def memory_plan(self) -> DeviceMemoryPlan:
-        """Return the memory that the engine needs on its device with its present settings."""
+        """Return the memory that the engine needs on its device with its current settings."""
         return self.memory_plans()[self.device.info.request]
 
     def memory_plans(self) -> dict[str, DeviceMemoryPlan]:
@@ -200,7 +200,7 @@ class Engine(Executor):
         return pooled(self._ready(), self.scheduler, texts, mode)
 
     def _score(self, ids: list[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int) -> None:
-        """Compute logits in a borrowed request slot, beside the running requests."""
+        """Compute logits in a borrowed request slot, so that running requests keep theirs."""
         runner = self._ready()
         chunk = min(chunk or self.scheduler.chunk, self.scheduler.chunk)
         with self.scheduler.borrow_index(len(ids)) as req_index:

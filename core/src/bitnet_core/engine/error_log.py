@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from bitnet_hal.errors import GpuError
 
 _KEPT = 100
-_LONGEST = 500  # characters of a text
+_LONGEST = 500  # characters of a message
 _DETAILS = ("backend", "device", "operation", "code", "hint")
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """A recorded error. time: seconds since the epoch. kind: name of the class.
+    """A recorded error. time: seconds since the epoch. kind: name of its class.
 
     backend, device, operation, code, hint: as in GpuError; "" for other errors.
     """

@@ -1,4 +1,4 @@
-"""A model on its devices: it runs steps there, survives lack of memory, and continues elsewhere if a device is lost."""
+"""A model on its devices: runs steps, recovers from lack of memory, and continues on another device if one is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SURE_TOKENS = 512
-"""When memory is short, the cache keeps room for this many more tokens of every request; longer answers may end
+"""Tokens that every request can still generate after the cache was shrunk for lack of memory; longer answers may end
 early."""
 
 Reopen = Callable[[GpuError], Device | None]
@@ -44,12 +44,12 @@ Reopen = Callable[[GpuError], Device | None]
 
 
 class Executor:
-    """A model on a device, which the executor owns, or on several: `before` are further devices, with the number of
-    layers that each computes before those of `device`.
+    """A model on one device, which the executor owns, or on several.
 
-    The source must stay open as long as the executor, because weights may view its file. helper: opens a CPU for layers
-    that are offloaded. draft_model: loads the draft model, which the executor then owns. worker: all that is on the
-    devices in use. sequences: largest number of concurrent requests there. lock: held during every use of the devices.
+    before: the devices of the earlier layers, with their numbers of layers; `device` has the last ones. source: stays
+    open as long as the executor, because weights may view its file. helper: opens a CPU for offloaded layers.
+    draft_model: loads the draft model, which the executor then owns. worker: everything on the devices in use.
+    sequences: maximum number of concurrent requests. lock: held during every use of the devices.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Executor:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
-        self._lost: GpuError | None = None  # the error after which there is no device
+        self._lost: GpuError | None = None  # the error that left the executor without a device
         self.speculation = Speculation(self.options, self.config, draft_model)
         self._offload = Offload(source, self.options, helper)
         try:
@@ -119,7 +119,7 @@ class Executor:
         return self._moved + self.worker.moved_bytes
 
     def runner(self) -> Runner:
-        """Return the runner of a model on one device; the caller must hold `lock`, or be the only user of the engine.
+        """Return the runner of a model on one device. The caller must hold `lock`, or be the only user of the engine.
 
         Raises UsageError if the layers are on several devices.
         """
@@ -157,7 +157,7 @@ class Executor:
             self.worker.close_devices()
 
     def _use(self, device: Device, before: Sequence[tuple[Device, int]] = ()) -> None:
-        """Place the layers on a device, and those of `before`, or offloaded ones, on others."""
+        """Place the last layers on `device`, and the earlier ones on the devices of `before`, or offload them."""
         self._lost = None
         self._place(device, before or self._offload.first(device))
 
@@ -165,7 +165,7 @@ class Executor:
         last = self.config.n_layers - sum(layers for _, layers in before)
         placed = [*before, (device, last)]
         if min(layers for _, layers in placed) < 1:
-            raise UsageError(f"each device needs a layer: the model has {self.config.n_layers}")
+            raise UsageError(f"each device needs at least one layer, and the model has {self.config.n_layers}")
         chunk = self.scheduler.chunk
         self.scheduler.chunk = min(widest_chunk(self.config, used.info, chunk, self.sequences) for used, _ in placed)
         room = shared_concurrency(self.options, self.source, placed, self.sequences, self.scheduler.chunk)
@@ -190,7 +190,7 @@ class Executor:
             self.worker.sequences = self.sequences
 
     def _speculate(self) -> None:
-        """Use the drafter, in as many rows as the device keeps batch-invariant."""
+        """Enable the drafter, for at most as many rows as the device keeps batch-invariant."""
         rows = self.speculation.rows(self.device.info, group_scales=self.weights.has_group_scales)
         rows = min(rows, self.scheduler.chunk, max(self.sequences, FEW_ROWS))
         self.worker.verify_rows = rows
@@ -218,7 +218,7 @@ class Executor:
                 return action()
             except OutOfMemoryError as exc:
                 self.scheduler.errors.add(exc)
-                if not self.worker.loaded:  # nothing else can be freed yet
+                if not self.worker.loaded:  # no cache or scratch exists that recovery could free
                     if not self.offload_more():
                         raise
                     continue
@@ -229,8 +229,8 @@ class Executor:
                 self._move(exc)
 
     def _move(self, error: GpuError) -> None:
-        """Continue on the next device, where running requests are recomputed. Raises `error` if there is no other
-        device; one that is not lost is then kept."""
+        """Continue on the next device, where running requests are recomputed. If there is none, raise `error` and keep
+        the device unless it is lost."""
         info = self.device.info
         lost = isinstance(error, DeviceLostError)
         if lost:

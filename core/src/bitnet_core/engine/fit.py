@@ -1,4 +1,4 @@
-"""Predict whether a model loads on a device, with which sizes, and the smallest that it needs."""
+"""Predict whether a model fits a device: the memory with the options' sizes, and the least that it can run with."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FEWEST_BLOCKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The memory of a model on a device: with the options' sizes, and with the least that recovery from lack of memory
-    reaches; least_part: the same with one layer, the last. free: bytes, -1 if not known."""
+    """The memory of a model on a device: with the options' sizes, and with the smallest that recovery from lack of
+    memory reaches (`least`). least_part: as `least`, with the last layer only. free: bytes, -1 if not known."""
 
     wanted: DeviceMemoryPlan
     least: DeviceMemoryPlan
@@ -34,7 +34,7 @@ class Fit:
 
     @property
     def loads(self) -> bool:
-        """True if loading succeeds, with fewer requests and a smaller cache if need be."""
+        """True if loading succeeds, possibly with fewer requests and a smaller cache."""
         return self.free < 0 or self.least.loaded <= self.free
 
     @property
@@ -44,7 +44,7 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """True if it succeeds with the options' sizes."""
+        """True if loading succeeds with the options' sizes."""
         return self.free < 0 or self.wanted.total <= self.free
 
 

@@ -1,4 +1,4 @@
-"""A limit of the memory that a model takes on a device, which leaves the rest to other programs."""
+"""A limit on the memory that models allocate on a device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitnet_hal.errors import OutOfMemoryError
 
 
 class MemoryAccount:
-    """The bytes that models have allocated on one device, and the most that they may."""
+    """The bytes that models have allocated on one device, and their limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -23,11 +23,11 @@ class MemoryAccount:
 
 
 def limit_memory(device: Device, limit: int | None, beside: Device | None = None) -> None:
-    """Let an open device give at most `limit` bytes of its own memory, and report no more as its total or free memory.
+    """Limit the allocations of an open device to `limit` bytes of its own memory, and its reported memory likewise.
 
-    Nothing changes if the limit is None or the device has one already. What the driver takes for itself and host memory
-    that the device reads in place are not counted. beside: a device with a limit; if both are the same device, which
-    was opened twice, they share its limit.
+    Nothing changes if the limit is None or the device already has one. The driver's own allocations, and host memory
+    that the device reads in place, are not counted. beside: a device with a limit, which `device` shares if both are
+    the same device, opened twice.
     """
     if limit is None or account_of(device) is not None:
         return
@@ -43,7 +43,7 @@ def account_of(device: Device) -> MemoryAccount | None:
 
 
 def _count(device: Device, account: MemoryAccount) -> None:
-    """Count the allocations of a device; its class is replaced, so that it stays the same object."""
+    """Count the allocations of a device. Its class is replaced, because other objects hold references to it."""
     kind = type(device)
     alloc, free, free_memory = device.alloc, device.free, device.free_memory
     total = device.info.total_memory or account.limit

@@ -1,4 +1,4 @@
-"""Layers that a CPU computes for a GPU without memory for the whole model."""
+"""Offload: the CPU computes the first layers of a model that does not fit in the memory of a GPU."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bitnet_core.units import size
 log = logging.getLogger(__name__)
 
 _MOVES = 8
-"""Layers are moved an eighth of the model at a time."""
+"""Number of moves that would offload the whole model: each moves an eighth of its layers."""
 
 
 class Offload:
-    """The choice of the layers that are offloaded. open_cpu: opens the CPU; None: no layer is."""
+    """The number of offloaded layers, and the CPU. open_cpu: opens the CPU; None disables offload."""
 
     def __init__(self, source: ModelSource, options: EngineOptions, open_cpu: Callable[[], Device] | None) -> None:
         self._source = source
@@ -34,9 +34,10 @@ class Offload:
         self._opened: list[Device] = []
 
     def first(self, device: Device) -> list[tuple[Device, int]]:
-        """Return the CPU and its number of layers for a device on which nothing is loaded, [] if there are none.
+        """Return the CPU with its number of layers, for a device on which nothing is loaded; [] to offload nothing.
 
-        Raises UsageError as offloaded_layers."""
+        Raises UsageError as offloaded_layers.
+        """
         if self._open_cpu is None:
             return []
         layers = offloaded_layers(self._source, self._options, device)
@@ -45,8 +46,8 @@ class Offload:
         return [(self._cpu(), layers)] if layers else []
 
     def more(self, parts: Sequence[Part]) -> list[tuple[Device, int]]:
-        """Return the CPU with some more layers than it has; [] if the options or the device, which has the last of the
-        parts, do not allow it."""
+        """Return the CPU with more layers than it has in `parts`; [] if the options, or the device of the last part, do
+        not allow that."""
         *before, last = parts
         options = self._options
         movable = last.config.n_layers - 1
@@ -62,7 +63,7 @@ class Offload:
     def close(self) -> None:
         """Close the CPU, for an engine that could not be created."""
         for device in self._opened:
-            with suppress(GpuError):  # the error that ended the engine is reported
+            with suppress(GpuError):  # the error that ended the engine is reported instead
                 device.close()
 
     def _cpu(self) -> Device:

@@ -1,4 +1,4 @@
-"""Detokenize outputs: split off reasoning, stop at stop strings and never show a part of one."""
+"""Detokenize outputs: separate the reasoning, end at stop strings and hold back text that may begin one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """The text that a token completed, possibly "". token: None for text that was held back until the end. reasoning:
-    text between the reasoning tags, which is not part of `text`."""
+    """The text that a token completed, possibly "". token: None for text held back until the end. reasoning: text
+    between the reasoning tags, which is not part of `text`."""
 
     text: str
     token: int | None
@@ -38,12 +38,13 @@ class TextChunk:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished generation. tokens lack the stop token, and may end with tokens of a stop string that text lacks.
+    """A finished generation. tokens: without the stop token, but with the tokens of a stop string, which is not part of
+    text.
 
     finish_reason: "stop" (a stop token or string), "length" (max_tokens or the context), "cancelled", "error" (only if
-    it was closed after one). prefill_seconds: duration of the steps up to the first token; decode_seconds: of those
-    after it. cached_tokens: prompt tokens taken from the prefix cache. scores: of each token, if logprobs are on.
-    draft_tokens, accepted_tokens: draft tokens that were verified, and those that were right.
+    it was closed after one). prefill_seconds: duration of the steps up to the first token; decode_seconds: of the later
+    ones. cached_tokens: prompt tokens taken from the prefix cache. scores: one per token, if logprobs are on.
+    draft_tokens, accepted_tokens: numbers of verified and of accepted draft tokens.
     """
 
     text: str
@@ -93,7 +94,7 @@ class StopFilter:
         return shown
 
     def flush(self) -> str:
-        """Return the text that was held back, at the end of the output."""
+        """Return the text that is still held back; call it at the end of the output."""
         held = self._held
         self._held = ""
         return held
@@ -105,9 +106,10 @@ def _overlap(text: str, stop: str) -> int:
 
 
 class OutputProcessor:
-    """Turn a request's tokens into TextChunks; `text` is the text so far.
+    """A converter of a request's tokens to TextChunks. text: the text so far.
 
-    reasoning: separates the reasoning from the answer; without it everything is text. Stop strings end the answer only.
+    reasoning: separates the reasoning from the answer; without it everything is text. Stop strings are looked for in
+    the answer only.
     """
 
     def __init__(
@@ -119,11 +121,11 @@ class OutputProcessor:
         self._reasoning = reasoning
         self._text: list[str] = []
         self._reasoning_text: list[str] = []
-        self._seen = 0  # generated tokens that were turned into text
+        self._seen = 0  # number of generated tokens that were converted to text
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The generated tokens that were turned into text, those of a stop string included."""
+        """The generated tokens that were converted to text, those of a stop string included."""
         first = self.request.prompt_tokens
         return tuple(self.request.tokens[first : first + self._seen])
 
@@ -222,7 +224,7 @@ class GenerationStream:
 
     @property
     def result(self) -> Generation:
-        """The finished generation; only after the last chunk or `close`."""
+        """The finished generation; available after the last chunk or `close`."""
         if self._result is None:
             raise BitnetError("the generation is not finished: read all of its chunks first")
         return self._result
@@ -242,7 +244,7 @@ class GenerationStream:
         return self._chunks.popleft()
 
     def read(self) -> Generation:
-        """Read all chunks that are left and return the finished generation."""
+        """Read all remaining chunks and return the finished generation."""
         for _ in self:
             pass
         return self.result
@@ -258,7 +260,7 @@ class GenerationStream:
             self._engine.abort_request(self._sequence)
 
     def _advance(self) -> None:
-        """Queue the next token's chunk, or finish, or run one more step."""
+        """Add the next token's chunk to the pending ones, or finish, or run one more step."""
         request = self._sequence
         if self._output.behind:
             self._chunks.append(self._output.advance())
@@ -272,7 +274,7 @@ class GenerationStream:
             self._step()
 
     def _step(self) -> None:
-        """Run one step, unless another thread's step served this request meanwhile."""
+        """Run one step, unless a step of another thread has generated tokens for this request meanwhile."""
         with self._engine.lock:
             if self._output.behind or self._sequence.finish_reason is not None:
                 return

@@ -30,8 +30,8 @@ def closed() -> UsageError:
 
 
 def head_choice(options: EngineOptions, config: ModelConfig) -> AutoOnOff:
-    """Return the option lm_head_int8; "off" if texts must not depend on others, whose options may need all logits, and
-    for a model without logits."""
+    """Return the option lm_head_int8, but "off" for a model without logits, and if results must be deterministic: the
+    options of other requests decide whether a step computes all logits."""
     return "off" if options.deterministic or config.pooling else options.lm_head_int8
 
 
@@ -133,7 +133,7 @@ class Part:
         }
 
     def abandon(self) -> None:
-        """Forget the weights without freeing them: the device is lost or about to be closed."""
+        """Drop the references to the weights without freeing them: the device is lost or about to be closed."""
         self._weights = None
 
     def free(self) -> None:

@@ -1,4 +1,4 @@
-"""Perplexity of a model on a given text."""
+"""Perplexity of a model on a text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _ROWS = 64
 
 
 class Scoring(Protocol):
-    """An object that computes logits: Engine, or a reference of the tests."""
+    """An object that computes logits: Engine, or a reference implementation of the tests."""
 
     @property
     def max_model_len(self) -> int:
         """Largest number of tokens of one `score` call."""
 
     def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
-        """Compute logits after every token, as Engine.score."""
+        """Compute the logits after every token, as Engine.score."""
 
 
 def token_losses(
@@ -51,15 +51,15 @@ def perplexity(
     stride: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> float:
-    """Return exp of the mean loss of every token but the first, in windows of the context that start `stride` tokens
-    apart (default: half the context). progress: called with ("scoring", tokens scored, tokens).
+    """Return exp of the mean loss of every token but the first, computed in windows of max_model_len tokens that start
+    `stride` tokens apart (default: half the window). progress: called with ("scoring", tokens scored, tokens).
 
     Raises UsageError for fewer than two tokens or a stride out of range.
     """
     window = engine.max_model_len
     stride = max(1, window // 2) if stride is None else stride
     if len(tokens) < 2 or not 0 < stride <= window:
-        raise UsageError("perplexity needs two tokens or more, and a stride of 1 to the context length")
+        raise UsageError("perplexity needs at least two tokens, and a stride from 1 to the context length")
     losses: list[npt.NDArray[np.float64]] = []
     done = 1
     for start in range(0, len(tokens), stride):

@@ -1,4 +1,4 @@
-"""Choose the layers of each of several devices, by their memory and their measured speed."""
+"""Divide the layers of a model among devices, by their memory and their measured speed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from bitnet_core.plan.memory import plan_memory
 
 
 class Room(NamedTuple):
-    """The memory that stays free for requests when a device's layers are counted: tokens of keys and values, rows of a
-    prompt step, and concurrent requests (None: as many as the options allow)."""
+    """The memory reserved for requests: tokens of keys and values, rows of a prompt step, and concurrent requests
+    (None: as many as the options allow)."""
 
     tokens: int
     rows: int
@@ -32,17 +32,17 @@ class Room(NamedTuple):
 
 USUAL_ROOM = Room(tokens=4096, rows=256, sequences=None)
 LEAST_ROOM = Room(tokens=FEWEST_BLOCKS * KV_BLOCK, rows=32, sequences=1)
-"""The sizes that recovery from lack of memory reaches."""
+"""The smallest sizes that recovery from lack of memory reaches."""
 
 _RUNS = 4
-"""Runs of a layer, of which the fastest counts."""
+"""Number of timed runs of a layer; the fastest one counts."""
 
 
 def offloaded_layers(source: ModelSource, options: EngineOptions, device: Device) -> int:
-    """Return the number of first layers that the CPU computes for a device.
+    """Return how many of the first layers the CPU computes for a device.
 
-    With "auto" none if the model loads on the device, or if that is not a GPU with memory of its own; at least one
-    layer stays on it. Raises UsageError for a number that is not possible.
+    "auto" offloads no layer if the model fits the device, or if that is not a GPU with its own memory; at least one
+    layer stays on the device. Raises UsageError if the option's number is not possible.
     """
     layers = source.config.n_layers
     info = device.info
@@ -55,7 +55,7 @@ def offloaded_layers(source: ModelSource, options: EngineOptions, device: Device
     if options.offload and info.type is DeviceType.CPU:
         raise UsageError(f"offload {options.offload}: {info.request} is a CPU already")
     if options.offload >= layers:
-        raise UsageError(f"offload {options.offload}: the model has {layers} layers, and one stays on the device")
+        raise UsageError(f"offload {options.offload}: the model has {layers} layers, and one must stay on the device")
     return options.offload
 
 
@@ -69,8 +69,8 @@ def most_layers(
     last: bool = False,
     room: Room = USUAL_ROOM,
 ) -> int:
-    """Return the number of layers for which one of several devices has memory. first: it has the embedding; last: the
-    head."""
+    """Return the largest number of layers for which one of several devices has memory. first: it has the embedding too;
+    last: it has the head too."""
     config = options.config_of(source.config)
     least, most = 0, config.n_layers - (devices > 1)
     while least < most:
@@ -103,11 +103,10 @@ def needed_bytes(
 
 
 def split_layers(source: ModelSource, options: EngineOptions, devices: Sequence[Device]) -> list[int]:
-    """Return the number of layers of each device, in proportion to its speed as far as its memory allows; 0 for devices
-    without memory for a layer, but at least 1 for the last.
+    """Return the number of layers of each device, in proportion to its speed as far as its memory allows. It is 0 for
+    devices without memory for a layer, but at least 1 for the last device.
 
-    Raises OutOfMemoryError if they have memory for fewer layers together than the model has, even with few tokens and
-    requests.
+    Raises OutOfMemoryError if all devices together cannot hold the model's layers, even with LEAST_ROOM for requests.
     """
     layers = source.config.n_layers
     for room in (USUAL_ROOM, LEAST_ROOM):
@@ -136,7 +135,7 @@ def split_layers(source: ModelSource, options: EngineOptions, devices: Sequence[
 
 
 def _most_of_each(source: ModelSource, options: EngineOptions, devices: Sequence[Device], room: Room) -> list[int]:
-    """Return most_layers of each of all devices of a split."""
+    """Return most_layers of each device of a split."""
     last = len(devices) - 1
     return [
         most_layers(source, options, device, devices=last + 1, first=at == 0, last=at == last, room=room)
@@ -145,7 +144,8 @@ def _most_of_each(source: ModelSource, options: EngineOptions, devices: Sequence
 
 
 def balanced(layers: int, room: Sequence[int], seconds: Sequence[float]) -> list[int]:
-    """Divide layers so that no device takes longer than it must. room: most layers of each; seconds: of a layer."""
+    """Divide layers so that the slowest device takes as little time as possible. room: maximum layers of each device;
+    seconds: its time for a layer."""
     counts = [1] * len(room)
     for _ in range(layers - len(room)):
         open_to = [at for at, count in enumerate(counts) if count < room[at]]
@@ -155,7 +155,8 @@ def balanced(layers: int, room: Sequence[int], seconds: Sequence[float]) -> list
 
 
 def layer_seconds(source: ModelSource, options: EngineOptions, device: Device) -> float:
-    """Measure a decode step of one row through a layer without embedding and head, on a device without a model."""
+    """Return the seconds of a decode step of one row through one layer, without embedding and head. Nothing may be
+    loaded on the device."""
     config = options.config_of(source.config)
     part = Part(source, device, options, config.part(min(1, config.n_layers - 2), 1))
     part.load(KV_BLOCK, None)
@@ -172,6 +173,6 @@ def layer_seconds(source: ModelSource, options: EngineOptions, device: Device) -
             times.append(time.perf_counter() - began)
         layers.free()
         cache.free()
-        return min(times[1:])  # the first one compiles
+        return min(times[1:])  # the first run compiles kernels
     finally:
         part.free()

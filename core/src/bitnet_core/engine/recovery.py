@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Shrinkable(Protocol):
-    """An engine whose methods free memory, or return False if they have nothing left to free."""
+    """An engine whose methods free memory, or return False if there is nothing left to free."""
 
     def drop_scratch(self) -> bool: ...
 
@@ -26,7 +26,7 @@ class Shrinkable(Protocol):
 
 
 class OomRecovery:
-    """Recovery of one retried action: each step is repeated until it frees nothing more, then the next one is tried."""
+    """Recovery for one action that is retried: each step is repeated until it frees nothing, then the next one is."""
 
     def __init__(self, target: Shrinkable) -> None:
         self._steps: list[tuple[str, Callable[[], bool], bool]] = [
@@ -40,8 +40,8 @@ class OomRecovery:
         self._logged: set[int] = set()
 
     def recover(self, error: OutOfMemoryError) -> None:
-        """Free memory so that the action can be retried. Raises OutOfMemoryError, with the figures of `error`, if
-        nothing is left to free."""
+        """Free memory so that the action can be retried. Raises OutOfMemoryError, with the sizes of `error`, if nothing
+        is left to free."""
         while self._at < len(self._steps):
             text, give_up, repeatable = self._steps[self._at]
             done = give_up()

@@ -23,7 +23,7 @@ def block_hashes(request: Request, upto: int) -> list[bytes]:
     before it."""
     count = upto // KV_BLOCK
     if len(request.block_hashes) < count:
-        known = request.block_hashes.copy()  # other threads may read it
+        known = request.block_hashes.copy()  # other threads may read the list
         rest = request.tokens[len(known) * KV_BLOCK : count * KV_BLOCK]
         data = struct.pack(f"<{len(rest)}i", *rest)
         for start in range(0, len(data), 4 * KV_BLOCK):
@@ -152,7 +152,7 @@ class BlockPool:
         return (shared.uses, shared.used) if self.eviction == "lfu" else (shared.used, 0)
 
     def _is_idle(self, priority: tuple[int, int], block: int) -> bool:
-        """Return True if the heap entry is not stale: the block has no owner and was not used since."""
+        """Return True if the heap entry is not stale: the block has no owner and has not been used since."""
         shared = self._shared.get(block)
         return shared is not None and block not in self._owners and self._priority(shared) == priority
 

@@ -27,9 +27,9 @@ def cache_bytes(config: ModelConfig, kv_cache_type: str, blocks: int, states: in
 
 
 class KVCache:
-    """Paged cache: `blocks` blocks in every attention layer, `sequences` rows of block tables (one per request, its
-    req_index), and in every delta net a state per row, `checkpoints` more, and `spares` for the time of a step, which
-    are in other buffers. others: the caches of the model's other layers, on other devices; they get the same tables and
+    """A paged cache: `blocks` blocks in every attention layer and `sequences` rows of block tables, one per request
+    (its req_index). Every delta net has a state per row, `checkpoints` more, and in separate buffers `spares` for the
+    duration of a step. others: the caches of the model's other layers, on other devices; they get the same tables and
     copies of states."""
 
     def __init__(
@@ -62,7 +62,7 @@ class KVCache:
         net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
         self._tables: list[list[int]] = [[] for _ in range(sequences)]
-        self.changed_tables: set[int] = set()  # table rows that the device does not have yet
+        self.changed_tables: set[int] = set()  # table rows that are not uploaded yet
         try:
             self.keys = tuple(self._alloc(size) for _ in range(layers))
             self.values = tuple(self._alloc(size) for _ in range(layers))
@@ -88,7 +88,7 @@ class KVCache:
             other.set_table(req_index, blocks)
 
     def upload_tables(self) -> None:
-        """Upload changed tables, adjacent ones at once; call it before queueing work that uses them."""
+        """Upload changed tables, adjacent rows together; call it before queueing work that uses them."""
         while self.changed_tables:
             first = end = min(self.changed_tables)
             while end in self.changed_tables:
@@ -104,7 +104,7 @@ class KVCache:
         return np.where(blocks >= 0, blocks * KV_BLOCK + positions % KV_BLOCK, -1).astype(np.int32)
 
     def free(self) -> None:
-        """Give all buffers back to the pool."""
+        """Return all buffers to the memory pool."""
         for buffer in self._buffers:
             self._pool.free(buffer)
         self._buffers.clear()

@@ -1,7 +1,7 @@
 """State checkpoints: states of delta nets after full blocks, for later requests with the same prefix.
 
-Keys and values of a prefix can be shared because they are stored by position; a state summarises all tokens so far, so
-it is copied at positions at which later requests may begin (schedule.state_positions).
+Keys and values are stored by position, so a prefix of them can be shared. A state summarises all tokens so far, so it
+has to be copied at the positions at which later requests may begin (schedule.state_positions).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bitnet_core.engine.kv_cache.cache import KVCache
 class StateCheckpoints:
     """Checkpoints in the cache rows after those of requests, by the hash of their last block (block_pool.block_hashes).
 
-    If all rows are used, one whose block has left the cache is replaced first, then the least recently used one.
+    If no row is free, one whose block has been evicted is replaced first, then the least recently used one.
     """
 
     def __init__(self, cache: KVCache, blocks: BlockPool) -> None:
@@ -40,8 +40,8 @@ class StateCheckpoints:
         return next((count for count in range(len(block_hashes), 0, -1) if block_hashes[count - 1] in self._rows), 0)
 
     def save(self, block_hash: bytes, req_index: int, replaced: bytes | None = None) -> None:
-        """Copy the states of a request as they are after this block. replaced: the checkpoint to give up, if it is
-        still there."""
+        """Copy the current states of a request, which has computed this block last. replaced: a checkpoint to drop, if
+        it still exists."""
         if block_hash in self._rows or not self.capacity:
             return
         row = self._rows.pop(replaced, None) if replaced else None
@@ -56,12 +56,12 @@ class StateCheckpoints:
         self._cache.copy_states(self._rows[block_hash], req_index)
 
     def allocate_for(self, block_hash: bytes) -> int | None:
-        """Return a free row for the states after this block; None if they are known or no row is free. The caller
-        writes the states and calls `register`."""
+        """Return a free row for the states after this block; None if they have a checkpoint or no row is free. The
+        caller writes the states and calls `register`."""
         return None if block_hash in self._rows or not self._free else self._free.pop()
 
     def register(self, block_hash: bytes, row: int) -> None:
-        """Offer the states in a row of `allocate_for` to requests."""
+        """Make the states in a row of `allocate_for` available to requests."""
         self._rows[block_hash] = row
 
     def _evict(self) -> int:

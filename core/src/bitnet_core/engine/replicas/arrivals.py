@@ -1,4 +1,4 @@
-"""Take in devices that come back, and new ones, while the others work."""
+"""Detection of devices that become usable again, and of new ones, while the others serve requests."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Pause between two looks for work."""
+"""Seconds between two checks of the system's lists of hardware and of the devices that failed."""
 
 NEW_SECONDS = 300.0
-"""Seconds after which drivers are asked for new devices even if the system's lists of hardware are unchanged."""
+"""Seconds after which drivers are asked for new devices although the system's lists of hardware are unchanged."""
 
 
 class OtherDevices(Protocol):
-    """The devices of a model beside the one that it was loaded onto.
+    """The devices of a model besides the one that it was loaded onto.
 
-    required: they were named, so that each must be usable at the start; else new devices are taken in too.
+    required: the user named them, so each must be usable at the start; if not, new devices are used too.
     """
 
     required: bool
 
     def names(self, first: str) -> Sequence[str]:
-        """Return the requests of the others, once the model is on device `first`."""
+        """Return the device requests of the others. first: the device that the model was loaded onto."""
 
     def open(self, name: str) -> DescribedDevice:
-        """Open the device of a request."""
+        """Open a device by its request."""
 
     def reopen(self, info: DeviceInfo) -> DescribedDevice:
         """Open a device that `arrived` found."""
@@ -46,15 +46,15 @@ class OtherDevices(Protocol):
     def arrived(
         self, away: Mapping[str, DeviceInfo | None], used: Sequence[DeviceInfo], *, new: bool
     ) -> Mapping[str, DeviceInfo]:
-        """Ask drivers, in processes of their own, which devices can be used now, by request.
+        """Ask drivers, in other processes, which devices can be used now, and return them by request.
 
-        away: those that failed, and their descriptions if they were open; used: those in use. new: look for devices
-        that are neither.
+        away: devices that failed, with their descriptions if they were open; used: devices in use. new: also look for
+        devices that are in neither.
         """
 
 
 class Arrivals:
-    """The thread that looks for devices. take_in: called with the request and description of each one found."""
+    """The thread that looks for devices. take_in: called with the request and description of each device found."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Arrivals:
         self._replicas = replicas
         self._take_in = take_in
         self._stop = Event()
-        self._thread = Thread(target=self._run, name="arrivals", daemon=True)  # a driver that hangs is not waited for
+        self._thread = Thread(target=self._run, name="arrivals", daemon=True)  # a driver that hangs must not block exit
 
     def start(self) -> None:
         """Start the thread."""
@@ -88,7 +88,7 @@ class Arrivals:
                 looked = time.monotonic()
             try:
                 self._look(new=new, changed=changed)
-            except Exception as exc:  # noqa: BLE001 - the next look may succeed
+            except Exception as exc:  # noqa: BLE001 - the next attempt may succeed
                 log.warning("looking for devices failed: %s", exc)
 
     def _look(self, *, new: bool, changed: bool) -> None:

@@ -1,4 +1,4 @@
-"""A device that a process of its own has opened, seen from the server."""
+"""The server's side of a device that another process has opened."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLOSING_SECONDS = 10.0
 
 
 class OtherProcess(Protocol):
-    """The part of subprocess.Popen that is used here."""
+    """The methods of subprocess.Popen that are used here."""
 
     stdin: IO[bytes] | None
     stdout: IO[bytes] | None
@@ -41,11 +41,11 @@ class OtherProcess(Protocol):
 
 
 class DeviceProcess:
-    """A device and its process. own_request: the request for the device in that process. timeout: seconds that a wait
-    of the present step may take. beside: called with what the process tells beside its engine's messages.
+    """A device and its process. own_request: the device request in that process. timeout: seconds that a wait in the
+    current step may take. beside: called with the messages that do not come from the engine.
 
-    receive: called with every message that is not an answer to `call`, and with None when the process ends, and
-    progress with that of loading, in a thread of this object.
+    receive: called with every message that is not an answer to `call`, and with None when the process ends; progress:
+    called with the progress of loading. Both are called in a thread of this object.
     """
 
     def __init__(
@@ -54,9 +54,8 @@ class DeviceProcess:
         known: DeviceInfo | None = None,
         process: OtherProcess | None = None,
     ) -> None:
-        """Open the device in a process: one that was `spawned`, or a new one. known: its description by a driver that
-        was asked before, if its index may have changed since. Raises the errors of `open_device`, and BitnetError if
-        there is no process to start."""
+        """Open the device in the process `spawned`, or in a new one. known: its earlier description, to find the device
+        if its index has changed. Raises the errors of `open_device`, and BitnetError if no process can be started."""
         self.receive: Callable[[tuple[Any, ...] | None], None] = lambda message: None
         self.beside: Callable[..., None] = lambda *message: None
         self.progress: Progress | None = None
@@ -85,17 +84,17 @@ class DeviceProcess:
         return self._info
 
     def moved(self, info: DeviceInfo) -> None:
-        """Note that the process uses another device now."""
+        """Store the description of the device that the process has changed to."""
         self._info, self.own_request = info, info.request
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self._process.pid
 
     def call(self, kind: str, *arguments: Any) -> Any:
-        """Have a command carried out and return its result. Raises its error, and DeviceLostError if the process
-        ends."""
+        """Run a command in the process and return its result. Raises the command's error, and DeviceLostError if the
+        process ends."""
         future: Future[Any] = Future()
         number = next(self._numbers)
         with self._lock:
@@ -106,7 +105,7 @@ class DeviceProcess:
         return future.result()
 
     def tell(self, kind: str, *arguments: Any) -> None:
-        """Have a command carried out that has no result; if the process has ended, nothing happens."""
+        """Send a command without a result to the process; does nothing if that has ended."""
         self._send(kind, None, *arguments)
 
     def free_memory(self) -> int:
@@ -140,7 +139,7 @@ class DeviceProcess:
             while (message := self._channel.receive()) is not None:
                 self._take(message)
         except Exception:
-            log.debug("the process of a device sent nonsense", exc_info=True)
+            log.debug("the process of a device sent an invalid message", exc_info=True)
             self._process.kill()
         error = _end_of(self._process.wait(), self._info)
         with self._lock:
@@ -174,7 +173,7 @@ class DeviceProcess:
 
 
 def _end_of(code: int, info: DeviceInfo | None) -> DeviceLostError:
-    """Return the error of a process that ended; negative codes are signals."""
+    """Return the error for a process that ended. code: its exit status; a negative one is a signal."""
     end = f"code {code:#x}"
     with suppress(ValueError):
         end = signal.Signals(-code).name

@@ -1,8 +1,8 @@
-"""The one queue of all devices: which replica has which request.
+"""The queue of all devices, and the assignment of requests to replicas.
 
-A request is one object with its tokens, its sampler and the number of its random numbers, and belongs to one replica's
-thread at a time. A device that fails loses its cache only: another device computes prompt and tokens again and goes on
-with the same text.
+A request holds its tokens, its sampler and the count of random numbers used, and belongs to the thread of one replica
+at a time. If a device fails, only its cache is lost: another device recomputes prompt and tokens and continues the
+text.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Deliver = Callable[["ServingEngine", list["RequestOutput"]], None]
 """Called with the outputs of a step, in the thread of their engine; it must not raise."""
 
 _MOST_MOVES = 2
-"""Devices that may fail in a row under a request that gets no token in between: it may be the cause."""
+"""Consecutive devices that may fail during a request that gets no token in between; after more, it may be the cause."""
 
 _SCANNED = 32
-"""Waiting requests that are looked at when a slot becomes free."""
+"""Number of waiting requests that are considered when a slot becomes free."""
 
 
 class Dispatcher:
-    """The queue of requests, and the replicas that they go to.
+    """The queue of requests, and the replicas that serve them.
 
     lock: guards everything here, and the replicas' states and requests. several: there may be more than one replica,
-    so that requests wait here instead of at a device. closing: no more requests are given to replicas. usual: the usual
-    length of a text. handovers: requests that a device gave to others, by device.
+    so requests wait here instead of in an engine. closing: True if no more requests are assigned. usual: the usual
+    length of a text. handovers: number of requests that a device handed over to others, by device.
     """
 
     def __init__(self, deliver: Deliver) -> None:
@@ -53,7 +53,7 @@ class Dispatcher:
         self._deliver = deliver
         self._queue: deque[Request] = deque()
         self._owners: dict[Request, Replica[Any]] = {}
-        self._moves: dict[Request, tuple[int, int]] = {}  # devices that failed, and tokens at the last of them
+        self._moves: dict[Request, tuple[int, int]] = {}  # number of failed devices, and of tokens at the last failure
 
     def submit(self, requests: Iterable[Request]) -> None:
         """Queue requests for the replicas."""
@@ -67,7 +67,7 @@ class Dispatcher:
             for request in requests:
                 owner = self._owners.get(request)
                 if owner is not None:
-                    with suppress(BitnetError):  # the thread has ended, and the request with it
+                    with suppress(BitnetError):  # the thread has ended, which ended the request
                         owner.thread.call(partial(self._cancel_at, owner, request))
                 elif request in self._queue:
                     self._queue.remove(request)
@@ -84,7 +84,7 @@ class Dispatcher:
                         replica.thread.call(partial(self._fail_at, replica, error))
 
     def fail_waiting(self, error: Exception) -> None:
-        """End the requests that no replica has with an error."""
+        """End the requests that are not assigned to a replica with an error."""
         with self.lock:
             waiting = list(self._queue)
             self._queue.clear()
@@ -93,7 +93,7 @@ class Dispatcher:
             self._fail(waiting, error, engine)
 
     def fail_rest(self, error: Exception, engine: ServingEngine) -> None:
-        """End what is left after the replicas' threads have ended: requests that they had not taken yet."""
+        """End the requests that the replicas' threads had not taken before they ended."""
         with self.lock:
             left = [request for request in (*self._owners, *self._queue) if request.finish_reason is None]
             self._queue.clear()
@@ -108,8 +108,8 @@ class Dispatcher:
         self._deliver(engine, [RequestOutput(request, ()) for request in requests])
 
     def withdraw(self, replica: Replica[Any], error: Exception) -> int:
-        """Give the requests of a device that failed to the others, and end those that may be the cause; runs in the
-        replica's thread, after Engine.leave. Returns the number of requests that go on."""
+        """Hand the requests of a failed device over to the others, and end those that may be the cause. Runs in the
+        replica's thread, after the engine's `leave`. Returns the number of requests that continue."""
         engine = replica.engine
         assert engine is not None
         with self.lock:
@@ -127,8 +127,8 @@ class Dispatcher:
         return len(moved)
 
     def outputs(self, replica: Replica[Any], outputs: list[RequestOutput]) -> None:
-        """Deliver the outputs of a step, and forget the requests that have ended or go on on a larger device; runs in
-        the replica's thread."""
+        """Deliver the outputs of a step, and drop the requests that have ended or continue on a device with a larger
+        cache. Runs in the replica's thread."""
         engine = replica.engine
         if engine is None:
             return
@@ -149,14 +149,14 @@ class Dispatcher:
 
     @property
     def waiting(self) -> list[Request]:
-        """The requests that no replica has."""
+        """The requests that are not assigned to a replica."""
         with self.lock:
             return list(self._queue)
 
     @property
     def lost(self) -> Exception | None:
         """The last failure if every device has failed, else None."""
-        if self.replicas[0].state == "ready":  # nearly always: every request asks
+        if self.replicas[0].state == "ready":  # the usual case, checked first because every request gets here
             return None
         with self.lock:
             away = all(replica.state == "away" for replica in self.replicas)
@@ -175,7 +175,7 @@ class Dispatcher:
 
     def _cancel_at(self, replica: Replica[Any], request: Request, model: HasEngine) -> None:
         with self.lock:
-            if self._owners.get(request) is not replica:  # it has ended, or went to another device
+            if self._owners.get(request) is not replica:  # it has ended, or was assigned to another device
                 self.cancel([request])
                 return
             self._forget(request)
@@ -194,11 +194,11 @@ class Dispatcher:
         ready = [replica.engine for replica in self.replicas if replica.state == "ready"]
         return any(other is not None and other.max_model_len > engine.max_model_len for other in ready)
 
-    # With the lock.
+    # The caller holds the lock.
 
     def assign(self) -> None:
-        """Give waiting requests to replicas. A device that is full gets no more if there are several: a request waits
-        here until the one where it ends soonest has room."""
+        """Assign waiting requests to replicas. With several replicas, a request waits here until the one on which it
+        should end first has a free slot."""
         if not self._queue:
             return
         if (error := self.lost) is not None:
@@ -223,7 +223,7 @@ class Dispatcher:
         self._queue.extendleft(reversed(waiting))
 
     def _best(self, request: Request, work: dict[Replica[Any], Work]) -> Replica[Any]:
-        """Return the replica where a request ends soonest, among those whose cache it probably fits."""
+        """Return the replica on which a request should end first, among those with a large enough cache."""
         tokens = self.usual.left(request)
         engines = {replica: replica.engine for replica in work if replica.engine is not None}
         length = min(len(request.tokens) + tokens, max(engine.max_model_len for engine in engines.values()))
@@ -246,7 +246,7 @@ class Dispatcher:
             owner.requests.pop(request, None)
 
     def _is_suspect(self, request: Request) -> bool:
-        """Count a device that failed under a request; True after too many without a new token."""
+        """Count a device failure during a request; returns True after too many without a new token."""
         moves, tokens = self._moves.get(request, (0, -1))
         moves = 1 if request.generated_tokens > tokens else moves + 1
         self._moves[request] = (moves, request.generated_tokens)

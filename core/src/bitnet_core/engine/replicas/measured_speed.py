@@ -1,4 +1,4 @@
-"""The speed of an engine on its device, measured before it serves and while it does."""
+"""The speed of an engine on its device, measured before and while it serves requests."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:  # slow imports: a server should listen before them
     from bitnet_core.engine.serving import ServingEngine
 
 _PROMPT, _TOKENS, _TOGETHER = 24, 6, 4
-"""Tokens of a prompt and of an answer, and requests together, of the first measurement: less than a block of the
-cache, so that no prefix is kept."""
+"""Tokens of a prompt and of an answer, and concurrent requests, in the first measurement. The tokens fill no cache
+block, so no prefix is cached."""
 
 
 class SpeedMeter:
-    """The speed of an engine, learned from its steps."""
+    """The speed of an engine, updated from the durations of its steps."""
 
     def __init__(self) -> None:
         self.speed = DeviceSpeed()
         self._seen: tuple[float, float, int] = (0.0, 0.0, 0)
 
     def start(self, engine: ServingEngine, speed: DeviceSpeed) -> None:
-        """Go on from a speed; the steps so far do not count."""
+        """Start from a measured speed; the steps so far are ignored."""
         self.speed = speed
         self._seen = _totals(engine)
 
     def learn(self, engine: ServingEngine, outputs: Sequence[RequestOutput]) -> None:
-        """Add the duration of the last step, which gave these outputs, to the speed."""
+        """Update the speed with the duration of the last step, which returned these outputs."""
         prefill, decode, tokens = totals = _totals(engine)
         before = self._seen
         self._seen = totals
@@ -41,8 +41,8 @@ class SpeedMeter:
 
 
 def measured_speed(engine: ServingEngine) -> DeviceSpeed:
-    """Measure the speed of prompts and of steps of one and several requests; runs in the engine's thread. The engine's
-    counters and seconds do not change."""
+    """Measure the speed of prompts, and of steps of one and of several requests, in the engine's thread. The engine's
+    counters and seconds are left unchanged."""
     scheduler = engine.scheduler
     counts, seconds = dict(scheduler.counts), dict(scheduler.seconds)
     meter = SpeedMeter()
@@ -62,7 +62,7 @@ def measured_speed(engine: ServingEngine) -> DeviceSpeed:
 
 
 def _totals(engine: ServingEngine) -> tuple[float, float, int]:
-    """Return the seconds of steps with prompts and without, and the prompt tokens that were computed."""
+    """Return the total seconds of steps with prompts and without, and the number of computed prompt tokens."""
     scheduler = engine.scheduler
     computed = scheduler.counts["prompt_tokens"] - scheduler.counts["prefix_hits"]
     return scheduler.seconds["prefill"], scheduler.seconds["decode"], computed

@@ -1,6 +1,6 @@
-"""The messages between a server and the process of a device: pickles in frames.
+"""The messages between a server and the process of a device: length-prefixed pickles.
 
-Both ends are processes of one program, so that nothing here is checked as a stranger's input would be.
+Both ends are processes of one program, so messages are trusted and not validated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Channel:
-    """Two pipes. One thread receives, any thread sends."""
+    """A pair of pipes. One thread may receive, any thread may send."""
 
     def __init__(self, receiving: IO[bytes], sending: IO[bytes]) -> None:
         self._receiving = receiving
@@ -47,7 +47,7 @@ class Channel:
             self._sending.close()
 
     def receive(self) -> tuple[Any, ...] | None:
-        """Wait for a message; None after the last one."""
+        """Wait for the next message; returns None when the other end has closed its pipe."""
         head = self._receiving.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
             return None
@@ -55,12 +55,12 @@ class Channel:
         body = self._receiving.read(length)
         message: tuple[Any, ...] | None = None
         if len(body) == length:
-            message = pickle.loads(body)  # noqa: S301 - of our own process
+            message = pickle.loads(body)  # noqa: S301 - sent by a process of this program
         return message
 
 
 class Progress(NamedTuple):
-    """The fields of a request that change when it begins and when it ends."""
+    """The fields of a request that change when it starts and when it ends."""
 
     finish_reason: FinishReason | None
     error: Exception | None
@@ -94,12 +94,12 @@ class Progress(NamedTuple):
 
 
 Output = tuple[int, tuple[int, ...], int, tuple[TokenScore, ...], Progress | None]
-"""The number of a request, its new tokens, `drawn` and scores for Sampler.go_on, and its progress if it begins or ends.
-A plain tuple: there is one for each request and step, and a class takes four times as long to pickle."""
+"""The number of a request, its new tokens, `drawn` and scores for Sampler.go_on, and its progress if it starts or ends.
+A plain tuple: each step sends one per request, and a class takes four times as long to pickle."""
 
 
 class Snapshot(NamedTuple):
-    """Figures of an engine that are not sent after every step, as its methods of these names return them."""
+    """Figures of an engine that are not sent after every step, named as the methods that return them."""
 
     memory: dict[str, int | float]
     launches: dict[str, Counter[str]]
@@ -118,8 +118,8 @@ class Snapshot(NamedTuple):
 
 
 def outgoing(request: Request) -> Request:
-    """Return a copy of a request for another process: `scored`, which may be a function of this one, is only marked
-    unless the other process can make the scores; the scores so far stay here."""
+    """Return a copy of a request for another process. A `scored` that only works in this process is replaced by a
+    placeholder, and the scores so far are left out."""
     sent = copy.copy(request)
     if isinstance(request.scored, PromptScores):
         sent.scored = request.scored.empty()
@@ -134,13 +134,13 @@ def outgoing(request: Request) -> Request:
 
 
 def _somewhere_else(position: int, logits: Any) -> None:
-    raise NotImplementedError("the process that makes the request takes its logits")
+    raise NotImplementedError("the process that made the request receives its logits")
 
 
 def sendable(error: BaseException) -> Exception:
-    """Return an error that can be pickled: itself, or one with its text."""
+    """Return the error itself if it can be pickled, else one with its text."""
     try:
-        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - of this process
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled by this process
     except Exception:  # noqa: BLE001 - an error of a plugin may be anything
         again = None
     if isinstance(error, Exception) and type(again) is type(error):
@@ -149,7 +149,7 @@ def sendable(error: BaseException) -> Exception:
 
 
 class _Forwarded(logging.Handler):
-    """A handler that sends records to the other end."""
+    """A log handler that sends records to the other end."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], None]) -> None:
         super().__init__()
@@ -158,19 +158,19 @@ class _Forwarded(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._send(("log", record.name, record.levelno, record.getMessage()))
-        except Exception:  # noqa: BLE001 - as every handler
+        except Exception:  # noqa: BLE001 - a log handler must not raise
             self.handleError(record)
 
 
 def forward_logs(send: Callable[[tuple[Any, ...]], None], levels: Mapping[str, int]) -> None:
-    """Send log records to the other end; levels: of loggers by name."""
+    """Send log records to the other end. levels: log level by logger name."""
     logging.getLogger().addHandler(_Forwarded(send))
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
 
 
 def log_levels() -> dict[str, int]:
-    """Return the levels of bitnet's loggers by name; those of other libraries are made by them alone."""
+    """Return the levels of the root logger ("") and of bitnet's loggers, by name."""
     loggers = [entry for entry in logging.root.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
     own = {logger.name: logger.level for logger in loggers if logger.level and logger.name.startswith("bitnet")}
     return {"": logging.root.level, **own}

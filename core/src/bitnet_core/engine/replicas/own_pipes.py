@@ -1,4 +1,4 @@
-"""The pipes of a process that another one of this program has spawned."""
+"""The pipes of a spawned process to its parent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import IO
 
 
 def own_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """Return the pipes from and to the program that `spawned` this process, which ends with that program alone.
+    """Return the pipes from and to the program that `spawned` this process.
 
-    Signals of a terminal or a service's group are ignored, and nothing else is written to the pipe: what drivers print
-    is no message.
+    Signals that a terminal or a service manager sends to the process group are ignored: this process ends when its
+    parent closes the pipe. Stdout is redirected, so that the output of drivers does not mix with messages.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Another process that gives requests to the queue of a ReplicaSet."""
+"""Another process that submits requests to the queue of a ReplicaSet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class QueueUser:
-    """Another process that gives requests to the queue, by the messages of worker_process.EngineHost."""
+    """Another process that submits requests, with the messages of worker_process.EngineHost."""
 
     def __init__(self, shared: SharedQueue, replicas: ReplicaSet[Any], channel: Channel) -> None:
         self._shared, self._replicas, self._channel = shared, replicas, channel
@@ -34,7 +34,7 @@ class QueueUser:
         self._begun: set[int] = set()
 
     def carry_out(self, kind: str, number: int | None, *arguments: Any) -> None:
-        """Carry out a command of the process; the answer may be an error."""
+        """Run a command of the process, and answer with its result or error."""
         try:
             if kind == "add":
                 self._add(*arguments)
@@ -43,7 +43,7 @@ class QueueUser:
                 self._finish(*arguments)
                 return
             result = self._result(kind)
-        except Exception as exc:  # noqa: BLE001 - it belongs to the process
+        except Exception as exc:  # noqa: BLE001 - reported to the process
             self._channel.send(("refused", number, sendable(exc)))
         else:
             if number is not None:
@@ -56,14 +56,14 @@ class QueueUser:
 
     def _result(self, kind: str) -> object:
         if kind == "open":
-            return self._model.device.info, math.inf  # this process watches over the devices
+            return self._model.device.info, math.inf  # no time limit: this process watches the devices
         if kind == "load":
             model, engine = self._model, self._model.engine
             figures, kind = self._replicas.figures(), engine.speculation.kind
             return figures, self._snapshot(), model.summary, engine.memory_plan(), kind
         if kind in ("close", "pace"):
             return None
-        raise UsageError("a shared queue takes requests for texts and nothing else")
+        raise UsageError("a shared queue accepts generation requests only")
 
     @property
     def _model(self) -> Any:
@@ -100,7 +100,7 @@ class QueueUser:
 
     def deliver(self, engine: ServingEngine, outputs: Sequence[RequestOutput]) -> None:
         """Send the outputs of a step."""
-        with suppress(OSError, ValueError):  # the process has ended, which its reader notes
+        with suppress(OSError, ValueError):  # the process has ended, which its reader will detect
             sent = [self._output(request, tokens) for request, tokens in outputs]
             figures = self._replicas.figures()
             self._channel.send(("outputs", sent, figures, engine.scheduler.seconds, self._snapshot()))

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class ModelOpener(Protocol):
-    """Opens the model in the process of a device (worker_process.OpenModel); it can be pickled."""
+    """A picklable function that opens the model in the process of a device (worker_process.OpenModel)."""
 
     @property
     def options(self) -> EngineOptions: ...
@@ -59,10 +59,10 @@ _Opened = tuple[dict[str, int | float], Snapshot, BackendStartupSummary, DeviceM
 
 
 class RemoteEngine:
-    """The engine of a device in another process, as far as requests are served: see Engine for the methods.
+    """The engine of a device in another process, with the methods of Engine that serve requests.
 
-    The process schedules, samples and waits for the device; this object keeps the requests with their tokens, from
-    which another engine can go on. opener: opens the model there. lost: called when the process ends. waiting_since:
+    The process schedules, samples and waits for the device; this object keeps the requests with their tokens, so that
+    another engine can continue them. opener: opens the model there. lost: called when the process ends. waiting_since:
     time.monotonic() of the last message while there are requests, else None.
     """
 
@@ -127,7 +127,7 @@ class RemoteEngine:
         return self._plan
 
     def memory(self) -> dict[str, int | float]:
-        """See Engine.memory; nothing is held without a device."""
+        """See Engine.memory; {} without a device."""
         return self._snapshot.memory
 
     def figures(self) -> dict[str, int | float]:
@@ -139,7 +139,8 @@ class RemoteEngine:
         return RemoteEngine(self.source, device, self.opener.alone())
 
     def apply(self, function: Callable[..., T], *arguments: object) -> T:
-        """Return function(engine, *arguments), run in the process between two steps; all of it must be picklable."""
+        """Run function(engine, *arguments) in the process between two steps, and return its result. Function, arguments
+        and result must be picklable."""
         result: T = self.device.call("apply", function, *arguments)
         return result
 
@@ -176,8 +177,8 @@ class RemoteEngine:
             self.waiting_since = self.waiting_since or time.monotonic()
 
     def cached_prefix(self, request: Request) -> int:
-        """Return how many tokens of a request are probably in the prefix cache: those that were sent before, and that
-        newer ones have not displaced."""
+        """Return an estimate of how many tokens of a request are in the prefix cache, from the requests that were sent
+        before."""
         return 0 if request.scored is not None else KV_BLOCK * self._sent_prefixes.count(request)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
@@ -221,7 +222,7 @@ class RemoteEngine:
                 return outputs
 
     def _send(self) -> None:
-        """Send the new requests, all at once, so that their prompts can be computed together."""
+        """Send all new requests in one message, so that their prompts can share steps."""
         if not self._unsent:
             return
         requests = list(self._unsent.values())
@@ -231,7 +232,7 @@ class RemoteEngine:
         self.device.tell("add", list(map(outgoing, requests)))
 
     def interrupt(self) -> None:
-        """Let `step` return early, from any thread."""
+        """Make `step` return early; any thread may call it."""
         with self._changed:
             self._interrupted = True
             self._changed.notify()
@@ -239,7 +240,8 @@ class RemoteEngine:
     # The device.
 
     def leave(self) -> None:
-        """End the process and forget every request: other engines may queue them. Until `resume`, steps do nothing."""
+        """End the process and drop every request, so that other engines can queue them. Until `resume`, steps do
+        nothing."""
         device = self.device
         device.receive = lambda message: None
         device.kill()
@@ -254,7 +256,7 @@ class RemoteEngine:
         self._snapshot = self._snapshot._replace(memory={})
 
     def resume(self, device: DeviceProcess) -> None:
-        """Continue in another process; the one that was not left ends. Raises the error of loading the model there."""
+        """Continue in another process; ends the current one, if any. Raises the error of loading the model there."""
         self.leave()
         self._use(device)
 
@@ -262,7 +264,7 @@ class RemoteEngine:
         """End the process; may be called twice."""
         self.device.close()
 
-    # In the thread of the device's messages.
+    # Called in the thread that receives the device's messages.
 
     def _receive(self, device: DeviceProcess, message: tuple[Any, ...] | None) -> None:
         if message is not None and message[0] == "figures":
@@ -280,7 +282,7 @@ class RemoteEngine:
         if message is None:
             self.lost()
 
-    # In the thread of `step`.
+    # Called in the thread of `step`.
 
     def _take(self, kind: str, *rest: Any) -> list[RequestOutput]:
         if kind == "failed":
@@ -302,7 +304,7 @@ class RemoteEngine:
     def _apply(self, output: Output) -> RequestOutput | None:
         number, tokens, drawn, scores, progress = output
         request = self._requests.get(number)
-        if request is None:  # it was ended here meanwhile
+        if request is None:  # this process has ended it
             return None
         request.tokens += tokens
         request.sampler.go_on(drawn, scores)
@@ -314,7 +316,7 @@ class RemoteEngine:
         return RequestOutput(request, tokens)
 
     def _score(self, number: int, position: int, made: Any) -> list[RequestOutput]:
-        """Take the logits after a position, or the score of the next token."""
+        """Pass the logits after a position, or the score of the next token, to the request."""
         request = self._requests.get(number)
         if request is None or request.scored is None or made is None:
             return []
@@ -334,7 +336,7 @@ class RemoteEngine:
         self.scheduler.update_launches({names.get(one, one): counts for one, counts in snapshot.launches.items()})
 
     def _forget(self, request: Request) -> bool:
-        """Return True if the process has the request."""
+        """Drop a request; returns True if it was sent to the process."""
         with self._changed:
             found = self._requests.pop(request.id, None) is not None
             if not self._requests:

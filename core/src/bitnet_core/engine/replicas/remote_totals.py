@@ -1,4 +1,4 @@
-"""Totals of the engine in another process, on all devices that it had."""
+"""Totals of the engine in another process, summed over the processes that it has had."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bitnet_core.engine.error_log import ErrorLog
 
 
 class RemoteTotals:
-    """The counters, seconds and errors of a Scheduler, and launches by device, as messages tell them.
+    """The counters, seconds and errors of a Scheduler, and launches by device, updated from messages.
 
-    Each process counts from 0; what earlier ones of the engine counted is added. The errors are only counted.
+    Each process counts from 0; the totals of the engine's earlier processes are added. Of errors there are only counts.
     """
 
     def __init__(self) -> None:
@@ -23,29 +23,29 @@ class RemoteTotals:
         self.begin()
 
     def begin(self) -> None:
-        """Take what was counted so far as that of earlier processes."""
+        """Start counting a new process: the totals so far become those of earlier processes."""
         self._counts = dict(self.counts)
         self._seconds = dict(self.seconds)
         self._launches = dict(self.launches)
         self._errors: Counter[str] = Counter()
 
     def update(self, figures: Mapping[str, int | float], seconds: Mapping[str, float]) -> None:
-        """Take the counters and seconds of the process."""
+        """Set the counters and seconds of the process."""
         for name, count in self._counts.items():
             self.counts[name] = count + int(figures[name])
         for name, before in self._seconds.items():
             self.seconds[name] = before + seconds[name]
 
     def update_launches(self, launches: Mapping[str, Counter[str]]) -> None:
-        """Take the launches of the process, by device request."""
+        """Set the launches of the process, by device request."""
         for request, counts in launches.items():
             self.launches[request] = self._launches.get(request, Counter()) + counts
 
     def update_errors(self, counts: Counter[str]) -> None:
-        """Take the errors of the process by kind; those that are counted here stay."""
+        """Set the errors of the process by kind; those counted in this process are kept."""
         self.errors.counts += counts - self._errors
         self._errors = counts
 
     def lost(self, error: Exception) -> Counter[str]:
-        """Return the errors of the process with the one that ended it."""
+        """Return the error counts of the process, including the error that ended it."""
         return self._errors + Counter([type(error).__name__])

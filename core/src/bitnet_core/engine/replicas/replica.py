@@ -1,4 +1,4 @@
-"""A model on one device of several: its engine, its thread, its speed and its requests."""
+"""A replica: a model on one of several devices, with its engine, thread, speed and requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # slow imports: a server should listen before them
 
 
 class ReplicaEngine(ServingEngine, Protocol):
-    """A RemoteEngine; the members are described there."""
+    """The methods of RemoteEngine that a replica uses; they are described there."""
 
     def leave(self) -> None: ...
 
@@ -34,19 +34,19 @@ class ReplicaEngine(ServingEngine, Protocol):
 State = Literal["loading", "ready", "away"]
 
 RETURN_SECONDS = 10.0
-"""Seconds before a device that failed is tried again: twice as many after each time, at most _LONGEST_PAUSE."""
+"""Seconds before a failed device is tried again; doubled after each failure, up to _LONGEST_PAUSE."""
 
 _LONGEST_PAUSE = 300.0
 _STABLE = 600.0
-"""Seconds of work after which earlier failures of a device are forgotten."""
+"""Seconds of operation after which earlier failures of a device no longer count."""
 
 _HANGING = 60.0
-"""Seconds of one step after which a device gets no more requests."""
+"""Duration of one step in seconds after which a device gets no more requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOwner:
-    """The owner of an engine on a further device: an EngineThread closes it."""
+    """An owner of the engine on a further device, which EngineThread closes."""
 
     engine: ReplicaEngine
 
@@ -57,7 +57,8 @@ class EngineOwner:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """The state of one device for people and metrics. requests: running or waiting there. reason: why it is away."""
+    """The state of one device for status pages and metrics. requests: number of those running or waiting there. reason:
+    why it is away."""
 
     device: str
     name: str
@@ -68,10 +69,10 @@ class DeviceState:
 
 
 class Replica(Generic[M]):
-    """A model on one device. name: its request, such as "cuda:0".
+    """A model on one device. name: its device request, such as "cuda:0".
 
-    state: "away" if its device failed, at time.monotonic() `left` with the error `failure`. requests: those given to it
-    that have not ended, in order. The set's lock guards them.
+    state: "away" if its device failed, at time.monotonic() `left` with the error `failure`. requests: those assigned to
+    it that have not ended, in order. The dispatcher's lock guards all of them.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Replica(Generic[M]):
         self.name = name
         self.state: State = "loading"
         self.failure: Exception | None = None
-        self.returns = 0  # times that it was taken in again
+        self.returns = 0  # times that its device was used again after a failure
         self.left = 0.0
         self._ready_since = 0.0
         self.requests: dict[Request, None] = {}
@@ -101,7 +102,7 @@ class Replica(Generic[M]):
 
     @property
     def responsive(self) -> bool:
-        """The thread runs and is not stuck in a step: a step with much work may take as long as its waits."""
+        """True if the thread runs and its step does not take longer than the waits for the device may."""
         remote = _remote(self.engine)
         since = self.thread.stepping_since if remote is None else remote.waiting_since
         if since is None or not self.thread.alive:
@@ -112,11 +113,11 @@ class Replica(Generic[M]):
 
     @property
     def slots(self) -> int:
-        """Largest number of requests that run at once."""
+        """Maximum number of concurrent requests."""
         return self.engine.sequences if self.engine is not None else 0
 
     def describe(self) -> DeviceState:
-        """Return the state for people."""
+        """Return the state of the device."""
         engine = self.engine
         return DeviceState(
             self.name if engine is None else engine.device.info.request,
@@ -128,7 +129,7 @@ class Replica(Generic[M]):
         )
 
     def enter(self, engine: ServingEngine) -> None:
-        """Note that the device takes requests."""
+        """Change the state to "ready"."""
         if (remote := _remote(engine)) is not None:
             self.thread.interrupt = remote.interrupt
             remote.lost = self._wake
@@ -136,12 +137,12 @@ class Replica(Generic[M]):
         self._ready_since = time.monotonic()
 
     def _wake(self) -> None:
-        """Let the thread take a step, in which it learns that the process of its device has ended."""
+        """Make the thread run a step, in which it detects that the process of its device has ended."""
         with suppress(BitnetError):  # the thread has ended
             self.thread.call(lambda model: None)
 
     def leave(self, error: Exception) -> None:
-        """Note that the device failed."""
+        """Change the state to "away"."""
         now = time.monotonic()
         if self.state == "ready" and now - self._ready_since > _STABLE:
             self.returns = 0
@@ -163,12 +164,12 @@ class Replica(Generic[M]):
         self._meter.start(engine, measured_speed(engine) if remote is None else remote.apply(measured_speed))
 
     def learn(self, engine: ServingEngine, outputs: list[RequestOutput]) -> None:
-        """Learn from the duration of the last step, which gave these outputs."""
+        """Update the speed with the duration of the last step, which returned these outputs."""
         self._meter.learn(engine, outputs)
 
 
 def _remote(engine: ServingEngine | None) -> RemoteEngine | None:
-    """Return an engine of another process, None for one of this."""
+    """Return the engine if it runs in another process, else None."""
     from bitnet_core.engine.replicas.remote_engine import RemoteEngine
 
     return engine if isinstance(engine, RemoteEngine) else None

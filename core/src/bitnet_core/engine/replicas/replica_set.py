@@ -1,4 +1,4 @@
-"""A model on one or more devices: their engines, their threads, and the devices that come and go."""
+"""A model on one or more devices, which may fail, return or be added: their engines and threads."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ R = TypeVar("R", bound=HasReplicas)
 
 
 class ReplicaSet(Generic[R]):
-    """The replicas of a model behind one queue: requests go to the device where they end soonest.
+    """The replicas of a model behind one queue: each request goes to the device on which it should end first.
 
-    load: opens the model on the first device, in that replica's thread; its `others` have the same one. deliver:
-    gets the outputs of steps.
+    load: opens the model on the first device, in that replica's thread; the model's `others` are the further devices.
+    deliver: called with the outputs of steps.
     """
 
     def __init__(self, load: Callable[[], R], deliver: Deliver) -> None:
@@ -55,7 +55,7 @@ class ReplicaSet(Generic[R]):
         self._dispatcher.replicas.append(self._first)
 
     def start(self) -> None:
-        """Start the first replica, which loads the model; the others follow it."""
+        """Start the first replica, which loads the model and then starts the others."""
         self._first.thread.call(self._load_others)
         self._first.thread.start()
 
@@ -86,19 +86,19 @@ class ReplicaSet(Generic[R]):
 
     @property
     def error(self) -> Exception | None:
-        """The exception after which nothing can be generated, None without one."""
+        """The exception that made generation impossible, else None."""
         if self._fatal is not None or self._first.thread.model is None:
             return self._fatal or self._first.thread.error
         return self._dispatcher.lost
 
     @property
     def alive(self) -> bool:
-        """A replica's thread runs and is not stuck in a step."""
+        """True if a replica is responsive."""
         return any(replica.responsive for replica in self.replicas)
 
     @property
     def slots(self) -> int:
-        """Largest number of requests that run at once, on all devices."""
+        """Maximum number of concurrent requests on all devices."""
         return sum(replica.slots for replica in self.replicas if replica.state == "ready")
 
     def call(self, action: Callable[[R], T]) -> Future[T]:
@@ -126,7 +126,7 @@ class ReplicaSet(Generic[R]):
 
     @property
     def handovers(self) -> dict[str, int]:
-        """Number of requests that each device gave to others when it failed."""
+        """Number of requests that each device handed over to others when it failed."""
         return dict(self._dispatcher.handovers)
 
     def requests(self) -> list[tuple[str, Request]]:
@@ -156,7 +156,7 @@ class ReplicaSet(Generic[R]):
         """Return the bytes on all devices by use: the names of Worker.memory without "_bytes"."""
         total: Counter[str] = Counter()
         for engine in self.engines:
-            with suppress(UsageError, DeviceLostError):  # its device failed just now
+            with suppress(UsageError, DeviceLostError):  # its device failed meanwhile
                 memory = engine.memory()
                 total.update({name: int(size) for name, size in memory.items() if name.endswith("_bytes")})
         return {name.removesuffix("_bytes"): size for name, size in total.items()}
@@ -175,10 +175,10 @@ class ReplicaSet(Generic[R]):
     def _loaded(self) -> list[ServingEngine]:
         return [replica.engine for replica in self.replicas if replica.engine is not None]
 
-    # In the threads of the replicas.
+    # Called in the threads of the replicas.
 
     def _load_others(self, model: R) -> None:
-        """Begin to serve on the first device, and start the replicas of the others."""
+        """Start to serve on the first device, and start the replicas of the others."""
         first = self._first
         first.name = model.engine.device.info.request
         self._others = model.others
@@ -219,7 +219,7 @@ class ReplicaSet(Generic[R]):
             raise
 
     def _take_in(self, name: str, info: DeviceInfo) -> None:
-        """Use a device that has come back, or a new one; called by the thread of the arrivals."""
+        """Use a device that is usable again, or a new one; called in the thread of Arrivals."""
         assert self._others is not None
         with self._dispatcher.lock:
             if self._dispatcher.closing:
@@ -248,7 +248,7 @@ class ReplicaSet(Generic[R]):
             self._begin(replica, model)
 
     def _begin(self, replica: Replica[Any], model: HasEngine, *, measured: bool = True) -> None:
-        """Take requests. measured: measure the speed of the device first."""
+        """Start to accept requests. measured: measure the speed of the device first."""
         engine = replica.engine
         assert engine is not None
         try:
@@ -265,10 +265,10 @@ class ReplicaSet(Generic[R]):
             self._dispatcher.assign()
 
     def _unusable(self, replica: Replica[Any], error: Exception) -> None:
-        """Note that a device cannot be used; at the start, that is the end of the set if it was named."""
+        """Mark a device as away; if the user named it and it fails at the start, the whole set fails."""
         required = self._others is None or self._others.required or replica is self._first
         ends = required and not replica.returns
-        if not ends:  # else whoever started the set reports the error
+        if not ends:  # else the caller of `start` reports the error
             log.warning("%s cannot be used: %s", replica.name, error)
         with self._dispatcher.lock:
             replica.leave(error)
@@ -282,8 +282,8 @@ class ReplicaSet(Generic[R]):
         self._dispatcher.outputs(replica, outputs)
 
     def _failed(self, replica: Replica[Any], error: Exception) -> bool:
-        """Give the requests of a device that failed to the others; False if there are none, or the error is not a
-        device's."""
+        """Hand the requests of a failed device over to the others; False if there are no others, or the error is not a
+        device failure."""
         engine = replica.engine
         if engine is None or not isinstance(error, (OutOfMemoryError, *DEVICE_FAILURES)):
             return False
@@ -300,8 +300,8 @@ class ReplicaSet(Generic[R]):
         return True
 
     def _set_pace(self) -> None:
-        """Let each of n devices hand over its tokens every n intervals: one process sends those of all, and an output
-        takes about as long whether it has few tokens or many."""
+        """Let each of n devices deliver its tokens every n intervals: one process sends those of all devices, and the
+        cost of an output hardly depends on its number of tokens."""
         replicas = self.replicas
         for replica in replicas:
             if replica.engine is not None:

@@ -1,4 +1,4 @@
-"""The expected end of a request on a device: the rule by which a device is chosen."""
+"""Prediction of when a request would end on a device, by which the device is chosen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEPT = 0.95
 
 
 class TextLength:
-    """The usual number of tokens of a text: few requests use all of max_tokens."""
+    """An estimate of the tokens that a request generates, as few requests use all of max_tokens."""
 
     def __init__(self) -> None:
         self._mean: float | None = None
@@ -32,8 +32,8 @@ class TextLength:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work that a device has. requests: running or waiting there; slots: largest number that run at once;
-    prompt_tokens: of requests without a first token; tokens: that all of them will probably generate."""
+    """The pending work of a device. requests: number running or waiting there; slots: maximum number running at once;
+    prompt_tokens: of requests without a first token; tokens: expected number that all of them will still generate."""
 
     requests: int
     slots: int
@@ -53,10 +53,10 @@ def work_of(requests: Collection[Request], slots: int, usual: TextLength) -> Wor
 
 
 def end_seconds(speed: DeviceSpeed, work: Work, prompt_tokens: int, tokens: float) -> float:
-    """Return the seconds until a new request would end on a device with this work.
+    """Return the expected seconds until a new request ends on a device with this work.
 
-    prompt_tokens: those to compute, cached ones left out; tokens: those it will probably generate. A request without a
-    free slot waits: one of `slots` equal texts ends in every 2 * (mean of what is left) / slots steps.
+    prompt_tokens: those to compute, without cached ones; tokens: expected number to generate. Without a free slot the
+    request waits: with `slots` requests of equal length one ends every 2 * (mean of their tokens left) / slots steps.
     """
     step = speed.step_seconds(min(work.requests + 1, work.slots))
     seconds = speed.prompt_seconds(work.prompt_tokens + prompt_tokens) + tokens * step

@@ -1,4 +1,4 @@
-"""The beginnings of texts that a device has probably in its prefix cache."""
+"""The prefixes that are probably in the prefix cache of a device."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from bitnet_core.engine.request.request import Request
 
 
 class SentPrefixes:
-    """The block hashes of the texts that were sent to a device, as many as its cache has blocks, the newest last."""
+    """The block hashes of the requests sent to a device, at most as many as its cache has blocks, the latest last."""
 
     def __init__(self, blocks: int) -> None:
         self._blocks = blocks
         self._hashes: OrderedDict[bytes, None] = OrderedDict()
 
     def add(self, request: Request) -> None:
-        """Add the full blocks of a request; the device keeps those that were used last."""
+        """Add the full blocks of a request, and drop the least recently used ones."""
         hashes = block_hashes(request, len(request.tokens))
-        for block in reversed(hashes):  # a beginning without its end is of use, an end alone is not
+        for block in reversed(hashes):  # the first blocks last, as later blocks are useless without them
             self._hashes[block] = None
             self._hashes.move_to_end(block)
         while len(self._hashes) > self._blocks:
             self._hashes.popitem(last=False)
 
     def count(self, request: Request) -> int:
-        """Return the number of the first blocks of a request that are kept."""
+        """Return the length of the longest run of known blocks from the start of a request."""
         found = 0
         for block in block_hashes(request, len(request.tokens) - 1):
             if block not in self._hashes:

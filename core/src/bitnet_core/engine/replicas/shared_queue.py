@@ -13,14 +13,14 @@ if TYPE_CHECKING:  # slow imports: a server should listen before them
 
 
 class SharedQueue:
-    """The requests of other processes in the queue. deliver: gets the outputs of this process's own ones."""
+    """The requests of other processes in the queue. deliver: called with the outputs of this process's requests."""
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
         self.users: dict[int, QueueUser] = {}  # by the request's number here
 
     def deliver(self, engine: ServingEngine, outputs: list[RequestOutput]) -> None:
-        """Hand the outputs of a step to the processes of their requests, in the thread of their engine."""
+        """Send the outputs of a step to the processes of their requests, in the thread of their engine."""
         if not self.users:
             self._deliver(engine, outputs)
             return

@@ -1,5 +1,4 @@
-"""Start processes of this program that talk to it over two pipes; they import as much as it does: the sooner the
-better."""
+"""Start child processes that communicate over two pipes. Their imports take long, so start them early."""
 
 from __future__ import annotations
 
@@ -11,15 +10,15 @@ from collections.abc import Collection
 from bitnet_hal.errors import BitnetError
 
 WORKER = "bitnet_core.engine.replicas.worker_process"
-"""The program of a device's process."""
+"""The module that the process of a device runs."""
 
 
 def spawned(module: str = WORKER, descriptors: Collection[int] = ()) -> subprocess.Popen[bytes]:
-    """Start an interpreter with the packages of this one, which calls main() of a module; it imports nothing of the
-    program that runs here. descriptors: files that it has open too.
+    """Start an interpreter with the import path of this one, which calls main() of a module and does not import this
+    program's __main__. descriptors: file descriptors that it inherits.
 
-    Its group is its own, so that a Ctrl-C while it starts does not end it before it can ignore that. It ends with this
-    process, also if it is never used. Raises BitnetError if no process can be started.
+    It has a process group of its own, because a Ctrl-C could end it before it ignores the signal. It ends with this
+    process, even if it is never used. Raises BitnetError if no process can be started.
     """
     program = f"import sys; sys.path[:0] = sys.argv[1:]; from {module} import main; main()"
     folders = [folder for folder in sys.path if os.path.isabs(folder)]

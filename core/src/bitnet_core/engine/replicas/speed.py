@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 _KEPT = 0.99
-"""Weight that the measurements so far keep with each new one."""
+"""Factor by which each new measurement reduces the weight of the earlier ones."""
 
 _MOST_LATE = 4.0
-"""A step counts as at most this many times as long as expected: the first one of a size compiles its kernels."""
+"""Limit of a step's duration relative to the expected one: the first step of a size compiles its kernels."""
 
 
 class DeviceSpeed:
@@ -21,7 +21,7 @@ class DeviceSpeed:
         self._prompt_tokens = self._prompt_seconds = 0.0
 
     def add_step(self, requests: int, seconds: float) -> None:
-        """Add the duration of a decode step of so many requests."""
+        """Add the duration of a decode step. requests: number of its requests."""
         if self._weight:
             seconds = min(seconds, _MOST_LATE * self.step_seconds(requests))
         self._weight = _KEPT * self._weight + 1
@@ -31,12 +31,12 @@ class DeviceSpeed:
         self._products = _KEPT * self._products + requests * seconds
 
     def add_prompt(self, tokens: int, seconds: float) -> None:
-        """Add the duration of a step with prompts. tokens: of the prompts that began in it."""
+        """Add the duration of a step with prompts. tokens: number in the prompts that began in it."""
         self._prompt_tokens = _KEPT * self._prompt_tokens + tokens
         self._prompt_seconds = _KEPT * self._prompt_seconds + seconds
 
     def step_seconds(self, requests: int) -> float:
-        """Return the expected seconds of a decode step of so many requests, 0 before any measurement."""
+        """Return the expected seconds of a decode step with this number of requests, 0 before any measurement."""
         if not self._weight:
             return 0.0
         mean = self._requests / self._weight
@@ -50,5 +50,5 @@ class DeviceSpeed:
         return fixed + each * requests
 
     def prompt_seconds(self, tokens: float) -> float:
-        """Return the expected seconds of prompt tokens, 0 before any measurement."""
+        """Return the expected seconds for this number of prompt tokens, 0 before any measurement."""
         return tokens * self._prompt_seconds / self._prompt_tokens if self._prompt_tokens else 0.0

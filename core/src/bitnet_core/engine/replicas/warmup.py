@@ -1,7 +1,7 @@
-"""Warm an engine up before its first requests: kernels of every size are compiled, and their steps recorded.
+"""Warm-up of an engine: compile the kernels of all row counts and record their steps before the first requests.
 
-A GPU's kernels are compiled for powers of two of rows, about a second for each that is not in the cache on disk, and
-the clients of a burst would wait for all of them.
+A GPU's kernels are compiled for each power of two of rows. A compilation takes about a second unless it is in the cache
+on disk, and the first concurrent requests would wait for all of them.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from bitnet_core.progress import Progress
 log = logging.getLogger(__name__)
 
 _PROMPT, _TOKENS = 32, 4
-"""Tokens of a prompt and of an answer: less than a block of the cache, so that no prefix is kept."""
+"""Tokens of a prompt and of an answer; they fill no cache block, so no prefix is cached."""
 
 _SLOW = 1.0
-"""Seconds of a burst after which larger ones are left out: the device, not the compiler, takes that long."""
+"""Seconds of a burst after which larger ones are skipped: its time is that of the device, not of the compiler."""
 
 _LONG = 0.05
-"""Seconds of a prompt step after which larger ones are left out: the host's launches, 20 ms for 30 layers, are hidden
-behind the device's work."""
+"""Seconds of a prompt step after which larger ones are not recorded: the device takes longer than the host's launches,
+20 ms for 30 layers."""
 
 
 def warm_up(engine: Engine, sampling: Sequence[SamplingParams], progress: Progress) -> Iterator[None]:
     """Run bursts of 1, 2, 4, ... requests on a GPU, with each of these sampling parameters, and prompt steps of all
-    usual numbers of rows, the smallest first; yields after each.
+    usual row counts, the smallest first; yields after each.
 
-    The engine must have no requests meanwhile. Its counters and seconds do not change.
+    The engine must have no other requests meanwhile. Its counters and seconds are left unchanged.
     """
     info = engine.device.info
     if info.type is not DeviceType.GPU or info.fake or engine.config.pooling:
@@ -54,19 +54,19 @@ def warm_up(engine: Engine, sampling: Sequence[SamplingParams], progress: Progre
                 return
         for _ in prompts:
             yield
-    except Exception as error:  # noqa: BLE001 - requests may do without
+    except Exception as error:  # noqa: BLE001 - requests work without a warm-up
         log.warning("warming up %s failed: %s", info.request, error)
         engine.fail_all(error)
 
 
 def _prompts(engine: Engine) -> Iterator[int]:
-    """Record prompt steps; yields their numbers of rows."""
+    """Record prompt steps, and yield their numbers of rows."""
     if len(engine.worker.parts) > 1:
         return
     for rows in engine.runner().prompt_sizes(engine.scheduler.chunk):
         with engine.lock:
             chunk = engine.scheduler.chunk
-            if rows > chunk:  # it has become smaller for lack of memory
+            if rows > chunk:  # recovery from lack of memory has reduced it
                 return
             seconds = engine.runner().record_prompt(rows, chunk)
         yield rows
@@ -75,7 +75,7 @@ def _prompts(engine: Engine) -> Iterator[int]:
 
 
 def _burst(engine: Engine, size: int, sampling: SamplingParams) -> float:
-    """Generate `size` texts together; returns the seconds that it took."""
+    """Run `size` concurrent requests; returns the seconds that they took."""
     scheduler = engine.scheduler
     counts, seconds = dict(scheduler.counts), dict(scheduler.seconds)
     began = time.perf_counter()

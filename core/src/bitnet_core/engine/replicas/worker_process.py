@@ -1,6 +1,6 @@
 """The process of a device: it opens device and model, runs the engine, and answers a server over two pipes.
 
-It ends with the server, however that ends: the pipe of its commands closes then.
+It ends when the pipe of its commands closes, so it never outlives the server.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _SNAPSHOT_SECONDS = 0.1
 """Pause between two snapshots of the figures while the engine works."""
 
 _TURN = 0.0005
-"""Longest time in seconds that a thread which compiles a grammar keeps the interpreter's lock while a step waits."""
+"""The interpreter's switch interval in seconds: how long a thread that compiles a grammar may delay a step."""
 
 _WARM_UP_SECONDS = 2.0
-"""Seconds after which the server need not wait longer for the kernels of all sizes."""
+"""Maximum seconds of warm-up before the first requests; the rest is done when the engine is idle."""
 
 TIMEOUT_SECONDS = 5.0
-"""Pause between two messages that tell how long a step may take."""
+"""Seconds between two messages with the time that the current step may take."""
 
 
 class OpenedModel(Protocol):
-    """A model with an engine of this process. summary: names the device in use, which changes if one is lost. sampling:
-    parameters that requests usually have. constraint: makes a request's constraint usable here."""
+    """A model with an engine in this process. summary: names the device in use, which changes if one is lost. sampling:
+    usual parameters of requests. constraint: compiles the constraint of a request for this process."""
 
     @property
     def engine(self) -> Engine: ...
@@ -72,7 +72,7 @@ OpenModel = Callable[[Device, BackendStartupSummary, LoadProgress], OpenedModel]
 
 
 class EngineHost:
-    """The commands of a server, carried out by the thread of the engine: the methods without an underscore.
+    """The commands of a server, which the engine's thread runs: the methods without an underscore.
 
     It sends tuples: ("answer", number of the command, result), ("refused", number, error), ("outputs", list of Output,
     figures, seconds, Snapshot or None), ("failed", error of a step, error counts), ("scored", request, position,
@@ -87,13 +87,13 @@ class EngineHost:
         self._begun: set[int] = set()
         self._compiler = ThreadPoolExecutor(1, "compiler")
         self._compiled: set[int] = set()  # requests whose grammar is being compiled
-        self._cancelled: set[int] = set()  # those of them that the server has ended
+        self._cancelled: set[int] = set()  # requests among `_compiled` that the server has ended
         self._told = 0.0
         self._summary: BackendStartupSummary | None = None
         self._thread: EngineThread[OpenedModel] | None = None
 
     def serve(self) -> None:
-        """Carry out commands until the server ends."""
+        """Run commands until the server closes its pipe."""
         while (message := self._channel.receive()) is not None:
             kind, number, *arguments = message
             if kind == "open":
@@ -111,7 +111,7 @@ class EngineHost:
                 self._thread.call(partial(self._carry_out, number, getattr(self, kind), *arguments))
 
     def _receive(self, requests: Sequence[Request]) -> None:
-        """Queue requests; those with a grammar after it is compiled, for which no step waits."""
+        """Queue requests. A grammar is compiled first, in another thread, so that no step waits for it."""
         thread = self._thread
         assert thread is not None
         plain = [request for request in requests if request.constraint is None]
@@ -123,7 +123,7 @@ class EngineHost:
                 self._compiler.submit(self._compile, thread, request)
 
     def _compile(self, thread: EngineThread[OpenedModel], request: Request) -> None:
-        """Make the constraint of a request usable, and queue the request."""
+        """Compile the constraint of a request, and queue the request."""
         try:
             assert thread.model is not None
             assert request.constraint is not None
@@ -167,7 +167,7 @@ class EngineHost:
             self._cancelled.add(number)
 
     def apply(self, model: OpenedModel, function: Callable[..., object], *arguments: object) -> object:
-        """Return a function's result for the engine."""
+        """Return function(engine, *arguments)."""
         return function(model.engine, *arguments)
 
     def pace(self, model: OpenedModel, seconds: float) -> None:
@@ -178,20 +178,20 @@ class EngineHost:
         *arguments, model = rest
         try:
             result = action(model, *arguments)
-        except Exception as exc:  # noqa: BLE001 - it belongs to the server
+        except Exception as exc:  # noqa: BLE001 - reported to the server
             self._channel.send(("refused", number, sendable(exc)))
         else:
             if number is not None:
                 self._channel.send(("answer", number, result))
 
     def _tell_timeout(self, device: Device) -> None:
-        """Tell how long the waits of the present step may take, again and again: it depends on what is queued."""
+        """Send, periodically, how long a wait in the current step may take: that depends on the queued work."""
         while True:
             time.sleep(TIMEOUT_SECONDS)
             self._channel.send(("timeout", getattr(device, "timeout", 0.0)))
 
     def _load(self, number: int, open_device: OpenDevice, levels: Mapping[str, int]) -> OpenedModel:
-        """Open the device, and then the model, in the thread that will use them."""
+        """Open the device, and then the model, in the thread that uses them."""
         forward_logs(self._channel.send, levels)
         try:
             device, summary = open_device()
@@ -219,7 +219,7 @@ class EngineHost:
         return model
 
     def _warm_up(self, model: OpenedModel) -> None:
-        """Warm the engine up; what takes long is left for the time when there are no requests."""
+        """Warm the engine up for a limited time, and leave the rest for idle times."""
         bursts = warm_up(model.engine, model.sampling, self._progress)
         end = time.monotonic() + _WARM_UP_SECONDS
         for _ in bursts:
@@ -231,7 +231,7 @@ class EngineHost:
         self._channel.send(("progress", stage, done, total))
 
     def _close(self, number: int) -> None:
-        self._models.put(("close", None))  # for a device that no model was loaded onto
+        self._models.put(("close", None))  # closes a device that no model was loaded onto
         if self._thread is not None:
             self._thread.close()
         self._channel.send(("answer", number, None))
@@ -274,7 +274,7 @@ class EngineHost:
         self._channel.send(("scored", number, position, logits if scores is None else scores.score(position, logits)))
 
     def _failed(self, error: Exception) -> bool:
-        """Let the server decide on the requests of a device that failed."""
+        """Report the error of a step; the server decides what happens to the requests."""
         thread = self._thread
         counts = Counter() if thread is None or thread.model is None else thread.model.engine.scheduler.errors.counts
         self._channel.send(("failed", sendable(error), counts))
@@ -291,4 +291,4 @@ def main() -> None:
     except (OSError, BitnetError):  # the server has ended
         pass
     finally:
-        os._exit(0)  # a driver that hangs is not waited for
+        os._exit(0)  # a driver that hangs must not delay the end

@@ -1,1 +1,1 @@
-"""A generation request, the rows it samples from, its reasoning."""
+"""Generation requests: their construction, the rows that they sample from, reasoning."""

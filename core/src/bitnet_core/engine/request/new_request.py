@@ -1,4 +1,4 @@
-"""Make a request for an engine, and check its arguments."""
+"""Create a request for an engine, and validate its arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitnet_core.options.sampling import SamplingParams
 
 
 class RequestOptions(TypedDict, total=False):
-    """Options of a request beside those of sampling, with the defaults of `new_request`."""
+    """Options of a request besides those of sampling, with the defaults of `new_request`."""
 
     max_tokens: int
     stop_token_ids: Iterable[int]
@@ -35,7 +35,7 @@ def new_request(
     constraint: Constraint | None = None,
     scored: Scored | None = None,
 ) -> Request:
-    """Make a request. scored: receives the logits after every prompt token; max_tokens may then be 0.
+    """Create a request. scored: receives the logits after every prompt token; max_tokens may then be 0.
 
     Raises UsageError if the prompt is empty, too long, or contains tokens that the model does not have.
     """
@@ -53,8 +53,8 @@ def new_request(
 
 
 def integers(name: str, numbers: Iterable[int]) -> list[int]:
-    """Convert to ints. Raises UsageError for anything else: it would fail later, in a step that other requests
-    share."""
+    """Convert to ints. Raises UsageError if that fails: an error in a step would affect other requests. name: of the
+    argument, for the message."""
     try:
         return list(map(index, numbers))
     except TypeError as exc:

@@ -1,4 +1,4 @@
-"""The log probabilities of a prompt's own tokens."""
+"""Log probabilities of the tokens of a prompt."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bitnet_core.engine.sampling.logprobs import TokenScore, token_score
 
 
 class PromptScores:
-    """The scores of a prompt's tokens after the first, each with the `count` likeliest ones; a Request's `scored`.
+    """The scores of a prompt's tokens after the first, each with the `count` likeliest ones; used as Request.scored.
 
-    The process that has the logits makes them: a row of logits takes half a megabyte. scores: by position.
+    They are computed in the process of the engine, because a row of logits takes half a megabyte. scores: by position.
     """
 
     def __init__(self, prompt: Sequence[int], count: int) -> None:
@@ -22,11 +22,11 @@ class PromptScores:
         self.scores: dict[int, TokenScore] = {}
 
     def empty(self) -> Self:
-        """Return one for another process."""
+        """Return an object with the same arguments and no scores, for another process."""
         return type(self)(self._prompt, self._count)
 
     def __call__(self, position: int, logits: npt.NDArray[np.float32]) -> None:
-        """Keep the score of the token after a position."""
+        """Store the score of the token after a position."""
         if (score := self.score(position, logits)) is not None:
             self.scores[position + 1] = score
 

@@ -19,8 +19,8 @@ class Reasoning:
     """A tracker of the reasoning tags in a reply. inside: True if the next token is reasoning."""
 
     def __init__(self, opening: int, closing: int, prompt: Sequence[int]) -> None:
-        """Start at the end of a prompt, whose last tag decides if the reply begins inside. opening, closing: tag
-        ids."""
+        """Start at the end of a prompt; if its last tag is the opening one, the reply begins inside. opening, closing:
+        token ids of the tags."""
         self.opening, self.closing = opening, closing
         self._tags = {opening: True, closing: False}
         self._prompt = prompt
@@ -28,7 +28,7 @@ class Reasoning:
         self._begun = False
 
     def take(self, token: int) -> bool:
-        """Track the next token; returns True for a tag, which is not shown."""
+        """Track the next token; returns True if it is a tag, which is not shown."""
         if token not in self._tags:
             return False
         self.inside = self._tags[token]
@@ -36,13 +36,13 @@ class Reasoning:
         return True
 
     def closed(self, blank: Callable[[int], bool]) -> bool:
-        """Return True if the prompt ends with the closing tag, and tokens of white space: the template has switched
-        reasoning off."""
+        """Return True if the prompt ends with the closing tag and white space: the template has switched reasoning off.
+        blank: tells if a token is white space."""
         last = next((token for token in reversed(self._prompt) if not blank(token)), None)
         return last == self.closing
 
     def trimmed(self, text: str) -> str:
-        """Strip the line breaks between a tag and the text after it."""
+        """Strip the line breaks between a tag and the text that follows it."""
         if not self._begun:
             text = text.lstrip("\n")
             self._begun = bool(text)
@@ -52,9 +52,9 @@ class Reasoning:
 class ReasoningLimit:
     """A Constraint that forces the tokens `ending`, which contain the closing tag, after `limit` tokens of reasoning.
 
-    inner: the constraint of the answer. It begins after the closing tag and up to _GAP tokens of white space, or with
-    the reply if that does not reason: a model may open the reasoning itself. blank: bit mask of the tokens of white
-    space, as a Mask.
+    inner: the constraint of the answer. It starts after the closing tag and up to _GAP tokens of white space, or with
+    the first token if the reply has no reasoning: a model may open the reasoning itself. blank: Mask of the tokens of
+    white space.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ReasoningLimit:
         return other
 
     def _take_tag(self, token: int) -> bool:
-        """Track a token; returns True for a tag."""
+        """Track a token; returns True if it is a tag."""
         if not self._reasoning.take(token):
             return False
         self._may_open = False

@@ -24,8 +24,8 @@ _ids = itertools.count()
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Request:
-    """A generation request. tokens: prompt and generated tokens; the cache holds keys and values of the first
-    `computed`.
+    """A generation request. tokens: prompt and generated tokens; the cache holds the keys and values of the first
+    `computed` tokens.
 
     error: why the request ended, if finish_reason is "error". added, admitted: time.perf_counter() when it was queued
     and when it was first admitted. prefill_seconds, decode_seconds: durations of the steps up to and after its first
@@ -53,18 +53,18 @@ class Request:
     admitted: float | None = None
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
-    draft_tokens: int = 0  # that were verified
-    accepted_tokens: int = 0  # draft tokens that the model chose too
-    prompt_checkpoint: int = 0  # position of the last state checkpoint in the prompt, or where the request began
+    draft_tokens: int = 0  # number of verified draft tokens
+    accepted_tokens: int = 0  # number of accepted draft tokens
+    prompt_checkpoint: int = 0  # position of the last state checkpoint in the prompt, else the first computed position
     answer_checkpoint: bytes | None = None  # block hash of the state checkpoint in the answer
-    block_hashes: list[bytes] = field(default_factory=list)  # those known, of the first full blocks
+    block_hashes: list[bytes] = field(default_factory=list)  # of the first full blocks, as far as computed
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
         self.greedy = self.constraint is None and self.sampler.greedy
 
     def renumber(self) -> None:
-        """Give a request of another process a number that no request of this one has."""
+        """Give a request of another process an id that is unique in this process."""
         self.id = next(_ids)
 
     @property
@@ -83,7 +83,7 @@ class Request:
         return len(self.tokens) - self.computed
 
     def append_until_end(self, tokens: Sequence[int], tokens_left: int) -> list[int]:
-        """Append tokens one by one, at most `tokens_left`; returns those before the request's end."""
+        """Append tokens one by one, at most `tokens_left`, until the request ends; returns the appended tokens."""
         accepted: list[int] = []
         for token in tokens:
             if token in self.stop_token_ids:

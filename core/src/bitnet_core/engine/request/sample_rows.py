@@ -18,8 +18,8 @@ from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
 @dataclass(slots=True, eq=False)
 class SampleRow:
     """A row of a request whose logits are needed. scored_at: its position if request.scored receives its logits, else
-    -1. chooses: True if the next token is sampled from it. drafted: number of draft tokens before it; its `given_mask`
-    is that of the request's constraint after these. token, error: the outcome."""
+    -1. chooses: True if the next token is sampled from it. drafted: number of draft tokens before it; given_mask: mask
+    of the request's constraint after these. token, error: the result."""
 
     request: Request
     scored_at: int = -1
@@ -30,7 +30,7 @@ class SampleRow:
     given_mask: Mask | None = None
 
     def logits_request(self) -> LogitsRequest:
-        """Return the request for the logits that the row needs."""
+        """Return the LogitsRequest of the row."""
         if self.scored_at >= 0:
             return LogitsRequest(0)
         logits_request = self.request.sampler.logits_request(self.request.tokens, self.drafted)
@@ -41,7 +41,7 @@ class SampleRow:
         )
 
     def mask(self) -> Mask:
-        """Return the mask of the request's constraint, computed once; it allows nothing if the constraint fails."""
+        """Return the mask of the request's constraint, computed once; it allows no token if the constraint fails."""
         if self.given_mask is None:
             self.given_mask = self._compute_mask()
         return self.given_mask
@@ -83,7 +83,7 @@ class SampleRow:
 
 
 def apply_all(rows: list[SampleRow], steps: Sequence[TopLogits]) -> None:
-    """Apply logits to every row; rows that only draw from full lists are sampled as one batch if they are many."""
+    """Apply logits to every row; many rows that only draw from full top-k lists are sampled as one batch."""
     pairs = list(zip(rows, steps, strict=True))
     drawing = [
         (row, top_logits)

@@ -1,1 +1,1 @@
-"""Running a scheduled batch on a device."""
+"""Execution of scheduled batches on devices."""

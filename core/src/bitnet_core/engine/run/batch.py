@@ -17,10 +17,10 @@ from bitnet_core.engine.kv_cache.cache import KVCache
 
 
 class ScheduledTokens(NamedTuple):
-    """Consecutive tokens of one request to compute; req_index is the request's row of the block tables."""
+    """Consecutive tokens of one request to compute. req_index: the request's row of the block tables."""
 
     req_index: int
-    position: int  # of the first
+    position: int  # of the first token
     tokens: tuple[int, ...]
 
 
@@ -33,7 +33,7 @@ def build_batch(cache: KVCache, scheduled: Sequence[ScheduledTokens], size: int)
     positions = np.arange(rows) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
     req_indices = np.repeat(req_indices, counts)
     tokens = chain.from_iterable(span.tokens for span in scheduled)
-    step[:rows, 0] = np.frombuffer(struct.pack(f"{rows}i", *tokens), np.int32)  # as fast as it gets
+    step[:rows, 0] = np.frombuffer(struct.pack(f"{rows}i", *tokens), np.int32)  # faster than np.array
     step[:rows, 1] = positions
     step[:rows, 2] = cache.slots(req_indices, positions)
     step[:rows, 3] = req_indices
@@ -41,7 +41,7 @@ def build_batch(cache: KVCache, scheduled: Sequence[ScheduledTokens], size: int)
 
 
 def unused_rows(size: int) -> npt.NDArray[np.int32]:
-    """i32[size, 4] inactive rows of a step buffer: position and slot are -1."""
+    """Return i32[size, 4]: inactive rows of a step buffer, whose position and slot are -1."""
     step = np.zeros((size, STEP_FIELDS), np.int32)
     step[:, 1:3] = -1
     return step
@@ -54,17 +54,17 @@ def padded_rows(rows: int, most: int) -> int:
 
 
 def padded_prompt(rows: int, most: int) -> int:
-    """Round the rows of a prompt step up to one of 32 numbers of at most 4,096, and at most `most`, so that few
-    recordings serve all: a GPU takes less time for the rows than the host for hundreds of launches."""
+    """Round the rows of a prompt step up to one of 32 sizes of at most 4,096, but at most `most`, so that few
+    recordings serve all: the unused rows take the GPU less time than hundreds of launches take the host."""
     step = next((step for end, step in _PROMPT_STEPS if rows <= end), 1)
     return max(rows, min(ceil_div(rows, step) * step, most))
 
 
 def prompt_sizes(most: int) -> list[int]:
-    """Return the numbers of rows to which `padded_prompt` rounds, up to `most`."""
+    """Return the sizes to which `padded_prompt` rounds, up to `most`."""
     longest, _ = _PROMPT_STEPS[-1]
     return sorted({padded_prompt(rows, most) for rows in range(1, min(most, longest) + 1)})
 
 
 _PROMPT_STEPS = ((256, 32), (512, 64), (2048, 128), (4096, 256))
-"""Numbers of rows, each with the multiple to which rows up to it are rounded."""
+"""Pairs (rows, multiple): row counts up to `rows` are rounded up to a multiple of `multiple`."""

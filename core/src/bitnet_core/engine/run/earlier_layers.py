@@ -1,7 +1,7 @@
-"""Run the layers that come before those of the engine's device, on another device.
+"""Run earlier layers of a model on another device than the engine's.
 
-Hidden rows go through host memory, with one download from a device and one upload to the next for each step, or between
-devices that can read each other's memory without the host, which queues many steps ahead.
+Hidden rows go through host memory, with one download and one upload per step and device. Devices that can read each
+other's memory copy them directly, so that the host can queue many steps ahead.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Rows = npt.NDArray[np.float32]
 
 
 class Marked(NamedTuple):
-    """The buffers of a step on one device, for peers: they hold its results once what is before the mark is done."""
+    """The buffers of a step on one device, for peers; they hold the results once the device has reached the mark."""
 
     scratch: Scratch
     mark: object
 
 
 class EarlierLayers:
-    """The layers of one device, for decode steps of up to `rows` rows, and for prompts. lock: held while the device is
-    used."""
+    """The runner of the layers on one device, for decode steps of up to `rows` rows, and for prompts. lock: held while
+    the device is used."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class EarlierLayers:
         self._recordings: dict[int, RecordedLaunches] = {}
 
     def decode(self, step: npt.NDArray[np.int32], x: Rows | None) -> Rows:
-        """Return the hidden states after these layers of a decode step i32[rows, 4]. x: those of the layers before."""
+        """Return the hidden states of a decode step i32[rows, 4] after these layers. x: those after the layers before;
+        None for the first layers."""
         with self._lock:
             self._upload(self._decode, step, x)
             self._launcher.replay(self._recorded(len(step)))
@@ -119,13 +120,13 @@ class EarlierLayers:
 
 
 def peers(devices: Sequence[Device]) -> bool:
-    """Return whether all these devices can read each other's memory."""
+    """Return whether each of these devices can read the memory of all others."""
     pairs = permutations([device.info for device in devices], 2)
     return all(probe(one, other) == "peer copy" for one, other in pairs)
 
 
 def marked(scratch: Scratch) -> Marked:
-    """Return the buffers of a step with a mark behind what is queued now."""
+    """Return the buffers of a step with a mark after the work that is queued now."""
     return Marked(scratch, cast(PeerCopyDevice, scratch.device).mark())
 
 

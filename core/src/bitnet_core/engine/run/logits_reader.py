@@ -1,4 +1,4 @@
-"""Read the logits of a step from the device: top-k lists if these are enough, else whole rows."""
+"""Read the logits of a step from the device: top-k lists if they suffice, else whole rows."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class LogitsReader:
         return self._longest(logits_requests)
 
     def read(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], columns: int) -> list[TopLogits]:
-        """Read the requested logits of a step whose launches made none of the lists. columns: number of logits of a
-        full row."""
+        """Read the requested logits of a step, and launch the kernels of the top-k lists first. columns: number of
+        logits of a full row."""
         short = sum(logits_request.k > 0 for logits_request in logits_requests) if self.makes_lists else 0
         listed: list[TopLogits] = []
         if short:
@@ -59,7 +59,7 @@ class LogitsReader:
     def lists(
         self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int, size: int
     ) -> list[TopLogits]:
-        """Read top-k lists from the device. size: number of rows that have lists, at least those of the requests."""
+        """Read top-k lists that are on the device. size: number of rows with lists, at least those of the requests."""
         lists = _Lists(scratch, logits_requests, k, size)
         scratch.download("lists", lists.words)
         return lists.rows(partial(self._row, scratch, columns))
@@ -73,8 +73,8 @@ class LogitsReader:
     def lists_later(
         self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int
     ) -> Callable[[], list[TopLogits]]:
-        """Return the function that waits for the top-k lists that are queued; further work may be queued before it is
-        called, after which only lists can be used."""
+        """Return a function that waits for the queued top-k lists. Further work may be queued before it is called; full
+        rows can no longer be read then."""
         lists = _Lists(scratch, logits_requests, k, len(logits_requests))
         nbytes = lists.words.nbytes
         read = cast(AsyncReadbackDevice, self._device).read_async(scratch.view("lists", 1, nbytes))
@@ -116,7 +116,7 @@ class LogitsReader:
 
 
 class _Lists:
-    """Host memory for the top-k lists of a step. words: as Scratch.lists has them. size: number of rows that have lists
+    """Host memory for the top-k lists of a step. words: in the layout of Scratch.lists. size: number of rows with lists
     on the device, at least those of the requests."""
 
     def __init__(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, size: int) -> None:

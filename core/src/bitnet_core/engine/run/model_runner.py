@@ -39,18 +39,18 @@ from bitnet_core.plan.prediction import PredictionPlan
 from bitnet_core.plan.scratch import Scratch, logit_rows
 
 _VERIFY = "verify "
-"""Beginning of the kind of a recording in which a request may have several rows."""
+"""Prefix of the kind of a recording in which a request may have several rows."""
 
 
 class Runner:
     """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan. verify_rows:
-    largest number of rows of `verify_step`. chunk: as in PredictionHead. decodes_apart: a GPU takes longer for rows of
-    decoding requests among those of prompts than in a step of their own.
+    maximum rows of `verify_step`. chunk: as in PredictionHead. decodes_apart: True if prompts and decoding requests
+    take less time in separate steps than in one.
 
-    earlier: the layers before those of this device, on other devices; drafts are not verified then. direct: all devices
-    are peers, so that greedy steps are queued without waiting for any of them. rows: most rows of
-    a decode step (default: one for each sequence of the cache). lock: held by the caller of every method; it is
-    released while earlier layers run.
+    earlier: the layers before those of this device, on other devices; without draft tokens. direct: True if all devices
+    are peers, so that greedy steps are queued without waiting for any of them. rows: maximum rows of a decode step
+    (default: one per sequence of the cache). lock: held by the caller of every method, and released while earlier
+    layers run.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Runner:
     ) -> None:
         self.earlier = earlier
         self.direct = bool(earlier) and peers([*(layers.device for layers in earlier), device])
-        self._steps: Marked | None = None  # the last step, for peers, if nothing else was queued since
+        self._steps: Marked | None = None  # the last step, for peers; None if other work was queued after it
         self.decodes_apart = self._pads_prompts = device.info.type is DeviceType.GPU and not earlier
         self.lock = lock
         self.device = device
@@ -101,8 +101,8 @@ class Runner:
         self._verified: list[ScheduledTokens] = []
 
     def _multi_step_decoder(self, cache: KVCache) -> MultiStepDecoder:
-        """Return the decoder of several greedy steps a launch; behind earlier layers that are no peers it waits for
-        each."""
+        """Return the decoder for several greedy steps per read. With earlier layers on devices that are not peers it
+        waits for each step."""
         return MultiStepDecoder(
             self.device,
             self._decode,
@@ -115,7 +115,7 @@ class Runner:
         )
 
     def _prepare_speculation(self, plan: HybridPlan, verify_rows: int, chunk: int) -> None:
-        """Make what speculation needs in models with delta nets: copies of states, and the prediction head."""
+        """Create the state rollback of delta nets and the prediction head, if the model has them."""
         if verify_rows:
             self._rollback = StateRollback(self.device, self.launcher, self.pool, plan, self._decode, self.cache)
         if self.weights.prediction:
@@ -158,8 +158,8 @@ class Runner:
         logits_requests: Sequence[LogitsRequest],
         chunk: int,
     ) -> Callable[[], list[TopLogits]]:
-        """Queue a prompt_step in which all rows ask for lists, at most what `reads_later` allows. Returns the function
-        that waits for the lists; further work may be queued before it is called."""
+        """Queue a prompt_step for whose wanted rows top-k lists suffice, at most as many as `reads_later` allows.
+        Returns a function that waits for the lists; further work may be queued before it is called."""
         scratch, rows = self._run_prompt(scheduled, chunk)
         self._follow(scratch, rows, scheduled)
         k = self._logits.list_length(logits_requests)
@@ -183,7 +183,7 @@ class Runner:
         return hidden
 
     def _run_prompt(self, scheduled: Sequence[ScheduledTokens], chunk: int) -> tuple[Scratch, int]:
-        """Run all layers over the rows of `scheduled`; returns their buffers and their number, with unused ones."""
+        """Run all layers over the rows of `scheduled`; returns their buffers and the row count, padding included."""
         rows = sum(len(span.tokens) for span in scheduled)
         if self._pads_prompts:
             rows = padded_prompt(rows, chunk)
@@ -197,14 +197,13 @@ class Runner:
         return scratch, rows
 
     def prompt_sizes(self, chunk: int) -> list[int]:
-        """Return the numbers of rows that prompt steps of at most `chunk` rows usually have; [] if they may have
-        any."""
+        """Return the usual row counts of prompt steps of at most `chunk` rows; [] if they are not padded."""
         return prompt_sizes(chunk) if self._pads_prompts else []
 
     def record_prompt(self, rows: int, chunk: int) -> float:
-        """Compile and record the layers of prompt steps of `rows` <= chunk rows, by running them without a token;
-        returns the seconds of such a step."""
-        scratch = self._prompts.scratch(chunk, chunk)  # recordings would end when it grows
+        """Compile and record the layers of prompt steps of `rows` <= chunk rows, by running inactive rows; returns the
+        seconds of such a step."""
+        scratch = self._prompts.scratch(chunk, chunk)  # at full size, because growing it discards recordings
         scratch.upload("step", unused_rows(rows))
         self._prompts.record(scratch, rows)
         self.device.synchronize()
@@ -252,8 +251,8 @@ class Runner:
         return self._logits.read(self._decode, logits_requests, self.tokens)
 
     def keep_rows(self, rows: Mapping[int, int]) -> None:
-        """Take back, of the last verify_step, what requests keep of rows after their first rows[req_index]: the states
-        of delta nets. Other rows of the cache are overwritten later. Requests without a number have ended."""
+        """Keep only the first rows[req_index] rows of each request of the last verify_step: roll its delta net states
+        back. Rejected keys and values are overwritten later. Requests that are not in `rows` have ended."""
         if self._rollback:
             self._rollback.keep(rows)
         if self._prediction is None:
@@ -280,7 +279,7 @@ class Runner:
         return self._prediction.draft(texts, limits)
 
     def _follow(self, scratch: Scratch, rows: int, scheduled: Sequence[ScheduledTokens]) -> None:
-        """Let the prediction head take the hidden rows of a step."""
+        """Pass the hidden rows of a step to the prediction head."""
         if self._prediction is None:
             return
         placed: list[Placed] = []
@@ -291,7 +290,7 @@ class Runner:
         self._prediction.follow(scratch.view("x", rows), placed)
 
     def recordings(self) -> dict[str, RecordedLaunches]:
-        """Return all recordings by name. Replaying one advances its rows, so it is only allowed without requests."""
+        """Return all recordings by name. Replaying one advances its rows, so there may be no requests then."""
         self.multi_step.forget()
         found = {f"{kind} decode, {size} rows": recorded for (kind, size), recorded in self._recordings.items()}
         return found | {f"prompt, {rows} rows": body for rows, body in self._prompts.recordings().items()}
@@ -320,7 +319,7 @@ class Runner:
             self._prediction.free()
 
     def _hidden(self, compute: Callable[[EarlierLayers, Rows | None], Rows]) -> Rows:
-        """Return the hidden states that the earlier layers compute, one device after the other."""
+        """Return the hidden states after the earlier layers, computed by one device after the other."""
         if self.lock:
             self.lock.release()
         try:
@@ -342,7 +341,7 @@ class Runner:
         self.launcher.replay(recorded)
 
     def _replay_greedy(self, recorded: RecordedLaunches, times: int) -> None:
-        """Run a recorded step several times, each with the rows that the last one left in the step buffer."""
+        """Run a recorded step several times; each run uses the rows that the one before left in the step buffer."""
         size = self.multi_step.size
         for _ in range(times):
             if not self.direct:
@@ -358,11 +357,11 @@ class Runner:
             self._steps = marked(self._decode)
 
     def _forget_steps(self) -> None:
-        """Forget the mark behind the last step: something else was queued that changes the step buffer."""
+        """Drop the mark after the last step, because other work that changes the step buffer was queued."""
         self._steps = None
 
     def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens], size: int) -> None:
-        """Replay a recorded step of `size` rows for these rows."""
+        """Upload `rows` and replay a recorded step of `size` rows."""
         recorded = self._recorded(kind, size)
         self.multi_step.forget()
         self.cache.upload_tables()

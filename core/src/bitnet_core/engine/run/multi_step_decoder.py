@@ -1,8 +1,8 @@
 """Multi-step greedy decoding: the device advances its rows by itself, and further steps can be queued in advance.
 
-The device works in queue order. A row whose request turns out to have ended goes on in the steps that were queued
-before: it writes behind the request's end, into blocks that belonged to the request when the steps were queued; their
-next owner overwrites them. The next upload deactivates such rows.
+The device works in queue order. If a request ends, its row still runs in the steps that are already queued. It writes
+past the request's end, into blocks that belonged to the request when the steps were queued and that their next owner
+overwrites. The next upload deactivates such rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Read = Callable[[memoryview], None]
 
 @dataclass(frozen=True, slots=True)
 class StepsInFlight:
-    """Queued steps: `count` tokens of each row, from column `first` of the token ring that `read` waits for."""
+    """Queued steps: `count` tokens per row, from column `first` of the token ring. read: waits for the ring."""
 
     count: int
     first: int
@@ -35,9 +35,9 @@ class StepsInFlight:
 
 
 class MultiStepDecoder:
-    """Decoder of up to `rows` rows in the step buffer of `scratch`. recorded(n): returns the recording of a greedy step
-    of n rows; replay(recording, times): runs the last one. size: its n. run_ahead: False if `replay` waits for other
-    devices. changed: called after an upload to the step buffer."""
+    """A decoder of up to `rows` rows in the step buffer of `scratch`. recorded(n): returns the recording of a greedy
+    step of n rows; replay(recording, times): runs it. size: n of the current recording. run_ahead: False if `replay`
+    waits for other devices. changed: called after an upload to the step buffer."""
 
     def __init__(
         self,
@@ -63,38 +63,38 @@ class MultiStepDecoder:
         self.can_run_ahead = run_ahead and self._read_async is not None
         self._upload = device.upload
         self._download = device.download
-        self._rows: dict[ScheduledTokens, int] = {}  # next rows, after `in_flight`, and their places in the step buffer
+        self._rows: dict[ScheduledTokens, int] = {}  # rows after those `in_flight`, and their places in the step buffer
         self._moving: set[int] = set()  # places whose rows every replay advances
         self.size = 0  # rows of a replay
         self._history_used = HISTORY
-        self.in_flight: StepsInFlight | None = None  # follows `_rows`
-        self._recording: RecordedLaunches | None = None  # of a step of `size` rows
-        self._ring = scratch.view("history", 0)  # the tokens of `size` rows
+        self.in_flight: StepsInFlight | None = None
+        self._recording: RecordedLaunches | None = None  # a step of `size` rows
+        self._ring = scratch.view("history", 0)  # token ring of `size` rows
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
         """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
         return self.in_flight.count if self.in_flight and rows and self._rows.keys() >= set(rows) else 0
 
     def place(self, row: ScheduledTokens) -> int | None:
-        """Return the place in the step buffer of a next row whose predecessor was the last step's; None if there is
-        none, or if further steps are in flight."""
+        """Return the place in the step buffer of a row that follows one of the last step; None if there is none, or if
+        steps are in flight."""
         return None if self.in_flight else self._rows.get(row)
 
     def forget(self) -> None:
-        """Forget rows and steps in flight: the step buffer was used by another step, or blocks were reassigned."""
+        """Drop the rows and the steps in flight: another step used the step buffer, or blocks were reassigned."""
         self._rows = {}
         self.in_flight = None
 
     def decode(
         self, rows: Sequence[ScheduledTokens], count: int, ahead: int = 0, continuing: Sequence[ScheduledTokens] = ()
     ) -> npt.NDArray[np.int32]:
-        """Decode `count` <= HISTORY greedy tokens after each row: i32[len(rows), count], -1 from the first row of
-        logits that are not numbers. While tokens are `queued`, count must be their number.
+        """Decode `count` <= HISTORY greedy tokens after each row and return them as i32[len(rows), count], -1 from the
+        first NaN or Inf among the logits on. While tokens are `queued`, count must be their number.
 
         Nothing is uploaded while the same rows continue. ahead: number of tokens of the rows `continuing` to queue
-        after these, so that the device works while the host handles these; they are discarded if not asked for next.
-        None are queued if fewer rows allow a faster step, or if the token ring is too large for an asynchronous
-        readback.
+        after these, so that the device works while the host processes these; they are discarded if the next call asks
+        for others. None are queued if fewer rows allow a faster step, or if the token ring is too large for an
+        asynchronous readback.
         """
         buffer_rows, steps = self.take(rows)
         if steps is None:
@@ -107,20 +107,20 @@ class MultiStepDecoder:
         return tokens
 
     def take(self, rows: Sequence[ScheduledTokens]) -> tuple[dict[ScheduledTokens, int], StepsInFlight | None]:
-        """Return the places of rows in the step buffer, and their steps in flight; put them there if needed."""
+        """Return the places of rows in the step buffer, and their steps in flight; uploads the rows if needed."""
         if self._cache.changed_tables:
             self._cache.upload_tables()
         holds = self._rows.keys() >= set(rows)
         queued = self.in_flight if holds and rows else None
         if queued is None and not (holds and padded_rows(len(rows), self._most_rows) == self.size):
-            self._put(rows)  # the device does not hold these rows, or a smaller recording does
+            self._put(rows)  # the rows are not on the device, or a smaller recording suffices for them
         buffer_rows = dict(zip(rows, map(self._rows.__getitem__, rows), strict=True))
         self._rows = {}
         self.in_flight = None
         return buffer_rows, queued
 
     def read(self, buffer_rows: Mapping[ScheduledTokens, int], steps: StepsInFlight) -> npt.NDArray[np.int32]:
-        """Wait for the tokens of rows, and keep the rows that follow them; see `decode`."""
+        """Wait for the tokens of rows, and store the rows that follow them; see `decode`."""
         tokens = self._tokens(steps, list(buffer_rows.values()))
         ends = zip(buffer_rows.items(), tokens[:, -1].tolist(), strict=True)
         for (row, buffer_row), token in ends:
@@ -129,11 +129,11 @@ class MultiStepDecoder:
         return tokens
 
     def fits_ring(self, rows: Sequence[ScheduledTokens]) -> bool:
-        """Return True if these rows need steps of the present size, and the token ring can be read asynchronously."""
+        """Return True if these rows need steps of the current size, and the token ring can be read asynchronously."""
         return padded_rows(len(rows), self._most_rows) == self.size and self._ring.nbytes <= MAX_ASYNC_READ
 
     def _put(self, rows: Sequence[ScheduledTokens]) -> None:
-        """Upload rows in place of the present ones."""
+        """Replace the rows in the step buffer."""
         self._rows = {}
         self._moving = set()
         size = padded_rows(len(rows), self._most_rows)
@@ -153,8 +153,8 @@ class MultiStepDecoder:
         return self.steps(first, count)
 
     def prepare(self, buffer_rows: Iterable[int], count: int) -> int:
-        """Make ready for `count` steps of the rows in `buffer_rows`, and deactivate all others. Returns the column of
-        the token ring for the first tokens."""
+        """Prepare `count` steps of the rows in `buffer_rows`, and deactivate all others. Returns the column of the
+        token ring for the first tokens."""
         for buffer_row in sorted(self._moving.difference(buffer_rows)):
             self._scratch.upload("step", unused_rows(1), buffer_row)
             self._changed()
@@ -169,15 +169,15 @@ class MultiStepDecoder:
         return first
 
     def replay(self, times: int) -> None:
-        """Queue steps of the present rows."""
+        """Queue steps of the current rows."""
         assert self._recording is not None  # `take` puts rows first
         self._replay(self._recording, times)
 
     def steps(self, first: int, count: int) -> StepsInFlight:
-        """Return the steps that were queued last, with the way to read their tokens."""
+        """Return the steps that were queued last, with the function that reads their tokens."""
         if self._read_async is None or self._ring.nbytes > MAX_ASYNC_READ:
             return StepsInFlight(count, first, partial(self._download, self._ring))
-        return StepsInFlight(count, first, self._read_async(self._ring))  # as it is after the queued work
+        return StepsInFlight(count, first, self._read_async(self._ring))  # reads the ring after the queued work
 
     def _tokens(self, steps: StepsInFlight, buffer_rows: list[int]) -> npt.NDArray[np.int32]:
         history = np.empty((self.size, HISTORY + 1), np.int32)

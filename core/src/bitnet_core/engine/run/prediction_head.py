@@ -1,8 +1,9 @@
-"""The prediction head of a model on its device: follows the trunk's steps and drafts tokens.
+"""The multi-token prediction head of a model on its device: follows the trunk's steps and drafts tokens.
 
 Row t of the head takes the trunk's row t and token t + 1, so the last row of a step waits for the token that is chosen
-from it. The rows of a request wait until it has a draft, or until they are too many. Rows that were missed, as those of
-greedy decoding in bursts, leave old keys and values in the head's layer of the cache: drafts are then worse.
+from it. The rows of a request wait until it needs a draft, or until they are too many. Rows that the head never gets,
+such as those of multi-step greedy decoding, leave stale keys and values in its layer of the cache, which makes drafts
+worse.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bitnet_core.plan.prediction import WAITING_ROWS, PredictionPlan, prediction
 from bitnet_core.plan.scratch import Scratch
 
 Placed = tuple[int, ScheduledTokens]
-"""Consecutive tokens of one request and the place of their first row in a step."""
+"""The place of the first row in a step, and the consecutive tokens of one request from there on."""
 
 _KEPT_RECORDINGS = 16
 """Number of recordings that are kept for reuse."""
@@ -31,7 +32,7 @@ _KEPT_RECORDINGS = 16
 
 @dataclass(slots=True)
 class _Waiting:
-    """Rows of a request that wait: those of `tokens`, the first at position `first`."""
+    """Waiting rows of a request: those of `tokens`, the first at position `first`."""
 
     first: int
     tokens: list[int] = field(default_factory=list)
@@ -42,7 +43,7 @@ class _Waiting:
 
 
 class PredictionHead:
-    """The head of one runner. chunk: largest number of rows of a prompt step."""
+    """The head of one runner. chunk: maximum rows of a prompt step."""
 
     def __init__(
         self, device: Device, launcher: Launcher, pool: MemoryPool, plan: PredictionPlan, cache: KVCache, chunk: int
@@ -65,7 +66,7 @@ class PredictionHead:
             raise
 
     def follow(self, x: View, placed: Sequence[Placed]) -> None:
-        """Take rows of x[*, H] of a step; those of a prompt are computed at once, but for the last one."""
+        """Take the hidden rows x[*, H] of a step. Those of a prompt are computed at once, except the last one."""
         few: list[Placed] = []
         for place, span in placed:
             waiting = self._waiting.get(span.req_index)
@@ -79,8 +80,8 @@ class PredictionHead:
             self._keep(x, few[start : start + self._most_spans])
 
     def draft(self, texts: Mapping[int, Sequence[int]], limits: Mapping[int, int]) -> dict[int, list[int]]:
-        """Return draft tokens after each text, at most its limit, by req_index. texts: all tokens of a request, of
-        which the last one is not computed; those whose last computed row is not known have no draft."""
+        """Return draft tokens for each request, at most its limit, by req_index. texts: all tokens of each request, of
+        which the last one is not computed. Requests whose last computed row the head did not get have no draft."""
         known = [one for one in limits if self._waits(one, len(texts[one]) - 1)][: self._scratch.wanted]
         if not known:
             return {}
@@ -115,7 +116,7 @@ class PredictionHead:
         return waiting is not None and bool(waiting.tokens) and waiting.end == computed
 
     def _compute(self, x: View, place: int, span: ScheduledTokens, waiting: _Waiting) -> Placed:
-        """Compute the rows that wait and those of a span but its last one, which is returned."""
+        """Compute the waiting rows and those of a span except its last one, which is returned."""
         if waiting.tokens:
             following = (*waiting.tokens[1:], span.tokens[0])
             self._load_waiting(span.req_index, waiting, 0)
@@ -129,7 +130,7 @@ class PredictionHead:
         return place + last, ScheduledTokens(span.req_index, span.position + last, span.tokens[last:])
 
     def _keep(self, x: View, placed: Sequence[Placed]) -> None:
-        """Add rows of x to those that wait."""
+        """Add rows of x to the waiting ones."""
         self._pick(x, np.concatenate([place + np.arange(len(span.tokens)) for place, span in placed]))
         first = 0
         for _, span in placed:
@@ -141,7 +142,7 @@ class PredictionHead:
             first += rows
 
     def _first(self, texts: Mapping[int, Sequence[int]], requests: Sequence[int]) -> list[int]:
-        """Compute the waiting rows of the requests; returns the tokens that their last ones predict."""
+        """Compute the waiting rows of the requests; returns the tokens predicted by the last row of each."""
         spans: list[ScheduledTokens] = []
         lasts: list[int] = []
         rows = 0
@@ -162,19 +163,19 @@ class PredictionHead:
         requests: Sequence[int],
         places: Sequence[int],
     ) -> list[int]:
-        """Compute a row of the last draft token of each request. places: of the requests in the step before."""
+        """Compute the row of the last draft token of each request. places: its rows in the previous step."""
         spans: list[ScheduledTokens] = []
         normed = self._scratch.view("normed", self._scratch.wanted)
-        for row, (one, place) in enumerate(zip(requests, places, strict=True)):
-            position = len(texts[one]) - 2 + len(drafts[one])
-            spans.append(ScheduledTokens(one, position, (drafts[one][-1],)))
+        for row, (req_index, place) in enumerate(zip(requests, places, strict=True)):
+            position = len(texts[req_index]) - 2 + len(drafts[req_index])
+            spans.append(ScheduledTokens(req_index, position, (drafts[req_index][-1],)))
             hidden = self._plan.hidden(self._scratch, row, 1)
             self._device.copy(normed.part(place * self._row_bytes, self._row_bytes), hidden)
         self._layer(spans, len(spans))
         return self._choose(len(spans), range(len(spans)))
 
     def _choose(self, rows: int, wanted: Sequence[int]) -> list[int]:
-        """Return the likeliest token of each wanted row, -1 if its logits are not numbers."""
+        """Return the likeliest token of each wanted row, -1 if a logit is NaN or Inf."""
         scratch = self._scratch
         count = len(wanted)
         scratch.upload("index", np.asarray(wanted, np.int32))
@@ -213,12 +214,12 @@ class PredictionHead:
             self._recordings.popitem(last=False)[1].recording.close()
 
     def _pick(self, x: View, rows: npt.NDArray[np.int64]) -> None:
-        """Fill the first hidden rows from these rows of x."""
+        """Copy these rows of x to the first hidden rows."""
         self._scratch.upload("picked", rows.astype(np.int32))
         self._launcher.run([self._plan.pick_hidden(self._scratch, x, len(rows))])
 
     def _load_waiting(self, req_index: int, waiting: _Waiting, first: int) -> None:
-        """Fill hidden rows from `first` on with those of a request that wait."""
+        """Copy the waiting rows of a request to the hidden rows from `first` on."""
         rows = len(waiting.tokens)
         self._device.copy(self._kept(req_index, 0, rows), self._plan.hidden(self._scratch, first, rows))
 

@@ -1,4 +1,4 @@
-"""The launches of prompt steps on one device: scratch buffers, and recordings of repeated row counts."""
+"""Execution of prompt steps on one device: scratch buffers, and recordings of repeated row counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEPT_SHAPES = 40
 
 
 class PromptBodies:
-    """Runs the layers of one device over prompt steps."""
+    """A runner of the layers of one device for prompt steps."""
 
     def __init__(self, device: Device, launcher: Launcher, pool: MemoryPool, plan: Plan, cache: KVCache) -> None:
         self._device = device
@@ -29,8 +29,8 @@ class PromptBodies:
         self._bodies: OrderedDict[int, list[Launch] | RecordedLaunches] = OrderedDict()
 
     def scratch(self, rows: int, chunk: int) -> Scratch:
-        """Return scratch buffers for `rows` <= chunk rows; they grow by powers of two, so that short prompts take
-        little memory."""
+        """Return scratch buffers for `rows` <= chunk rows; their size grows by powers of two, so that short prompts
+        take little memory."""
         if self._scratch is None or self._scratch.rows < rows:
             self.drop()
             config = self._plan.config
@@ -40,7 +40,7 @@ class PromptBodies:
         return self._scratch
 
     def run(self, scratch: Scratch, rows: int) -> None:
-        """Run all layers over a step: by direct launches the first time, by a recording for a repeated row count."""
+        """Run all layers of a step: by direct launches the first time, by a recording if the row count repeats."""
         body = self._bodies.pop(rows, None)
         if body is None:
             body = self._plan.body(scratch, self._cache, rows)

@@ -1,8 +1,8 @@
-"""Groups of requests that share the devices of a split: while one device computes the rows of a group, another one
-computes those of the next.
+"""Groups of requests that share the devices of a split (pipeline parallelism): while one device computes the rows of a
+group, another one computes those of the next.
 
-Each group has a thread, and scratch buffers on every device; caches and weights are shared. A row's keys and values are
-those of its own request, so the order of the groups on a device does not matter.
+Each group has a thread, and scratch buffers on every device; caches and weights are shared. A row uses the keys and
+values of its own request only, so the order of the groups on a device does not matter.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Share(NamedTuple):
 
 
 class RequestGroups:
-    """Runners with one lock, used as one runner. A request belongs to the group of its req_index. decodes_apart: as in
-    Runner."""
+    """Runners with a common lock and the interface of one runner. The req_index of a request determines its group.
+    decodes_apart: as in Runner."""
 
     decodes_apart = False
 
@@ -62,7 +62,7 @@ class RequestGroups:
         futures = {group: self._threads.submit(run, group) for group in tasks}
         try:
             wait(futures.values())
-        except BaseException:  # an interrupt: the threads still use their buffers
+        except BaseException:  # such as an interrupt, while the threads still use their buffers
             wait(futures.values())
             raise
         return {group: future.result() for group, future in futures.items()}
@@ -130,7 +130,7 @@ class RequestGroups:
         row = 0
         for span in scheduled:
             end = row + len(span.tokens)
-            if span.tokens:  # a request for which the step has no room has none
+            if span.tokens:  # empty if the step had no rows left for the request
                 share = shares.setdefault(self.group_of(span), Share([], []))
                 share.spans.append(span)
                 share.rows.extend(range(row, end))
@@ -138,14 +138,14 @@ class RequestGroups:
         return shares
 
     def recordings(self) -> dict[str, RecordedLaunches]:
-        """See Runner; of groups that recorded the same step, one counts."""
+        """See Runner; if several groups recorded the same step, one of the recordings is returned."""
         found: dict[str, RecordedLaunches] = {}
         for runner in self._runners:
             found |= runner.recordings()
         return found
 
     def forget(self) -> None:
-        """Forget the decode steps of every group, see MultiStepDecoder."""
+        """Drop the decode steps of every group, see MultiStepDecoder."""
         for runner in self._runners:
             runner.multi_step.forget()
 
@@ -166,10 +166,11 @@ _MOST_READS = 2
 
 
 class GroupedDecoder:
-    """The multi-step decoders of all groups, used as one.
+    """The multi-step decoders of all groups, with the interface of one.
 
-    Between peers all steps are queued at once, those of the groups in turn, so that each device has work while another
-    one computes for the same group. Other devices hand each step over through host memory, and nothing is queued ahead.
+    If the devices are peers, all steps are queued at once, alternating between the groups, so that each device has work
+    while another one computes for the same group. Other devices pass each step on through host memory, and no step is
+    queued ahead.
     """
 
     def __init__(self, groups: RequestGroups, runners: Sequence[Runner]) -> None:
@@ -181,7 +182,7 @@ class GroupedDecoder:
 
     @property
     def in_flight(self) -> StepsInFlight | None:
-        """The queued steps of a group, None if none has any."""
+        """The queued steps of any group, None if there are none."""
         return next((decoder.in_flight for decoder in self._decoders if decoder.in_flight), None)
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
@@ -220,7 +221,7 @@ class GroupedDecoder:
         decoders = {group: self._decoders[group] for group in shares}
         if not all(decoders[group].queued(share.spans) for group, share in shares.items()):
             for decoder in decoders.values():
-                if decoder.in_flight:  # steps of this group alone
+                if decoder.in_flight:  # queued for this group alone
                     decoder.forget()
         taken = {group: decoders[group].take(share.spans) for group, share in shares.items()}
         steps = {group: queued for group, (_, queued) in taken.items() if queued}

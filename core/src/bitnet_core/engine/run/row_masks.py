@@ -1,4 +1,4 @@
-"""Token masks of the rows of a step, uploaded only if they change."""
+"""Upload of the token masks of a step's rows, only when they change."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from bitnet_core.plan.scratch import Scratch
 
 
 class RowMasks:
-    """The mask buffer of a scratch: constrained rows come first, all other rows allow every token."""
+    """The mask buffer of a Scratch: constrained rows come first, all other rows allow every token."""
 
     def __init__(self, scratch: Scratch, tokens: int) -> None:
         self._scratch = scratch
         self._words = ceil_div(tokens, 32)
-        self._open = np.zeros(scratch.wanted, np.bool_)  # rows that are known to allow everything
+        self._open = np.zeros(scratch.wanted, np.bool_)  # rows that are known to allow every token
 
     def upload(self, masks: Sequence[Mask], rows: int) -> None:
-        """Set the masks of the first rows and allow every token in the rest of the first `rows` rows."""
+        """Set the masks of the first rows, and allow every token in the other rows up to `rows`."""
         closed = np.flatnonzero(~self._open[:rows])
         written = max(len(masks), int(closed[-1]) + 1 if closed.size else 0)
         words = np.full((written, self._words), -1, np.int32)

@@ -1,4 +1,4 @@
-"""States of delta nets in steps whose rows may be rejected: saved before the step, and advanced by accepted rows."""
+"""Rollback of delta net states after a step with rejected rows: saved before it, then advanced by the accepted rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _KEPT_RECORDINGS = 64
 
 
 class StateRollback:
-    """The rollback of one step in `scratch` at a time. inputs: where the step keeps the inputs of delta nets."""
+    """The rollback of one step in `scratch` at a time. inputs: buffers to which the step writes the inputs of delta
+    nets."""
 
     def __init__(
         self, device: Device, launcher: Launcher, pool: MemoryPool, plan: HybridPlan, scratch: Scratch, cache: KVCache
@@ -34,7 +35,7 @@ class StateRollback:
         self._cache = cache
         self._recordings: OrderedDict[tuple[str, int, int], RecordedLaunches] = OrderedDict()
         self._scheduled: list[ScheduledTokens] = []
-        self._saved: dict[int, int] = {}  # req_index -> number of the spare with the states before the step
+        self._saved: dict[int, int] = {}  # req_index -> spare state that holds the state before the step
         self._size = 0
         self._rows: Buffer | None = None
         self._bindable = not any(view.nbytes % device.info.alignment for view in cache.states_of(0))
@@ -48,8 +49,8 @@ class StateRollback:
             raise
 
     def save(self, scheduled: Sequence[ScheduledTokens], size: int) -> None:
-        """Copy the states of the requests with several rows before a step of `size` rows, padding included. At most as
-        many requests as the cache has spare states."""
+        """Save the states of the requests with several rows before a step of `size` rows, padding included. There may
+        be at most as many such requests as spare states."""
         self._scheduled = list(scheduled)
         self._size = size
         several = [span.req_index for span in scheduled if len(span.tokens) > 1]
@@ -58,8 +59,7 @@ class StateRollback:
             self._copy("save", req_index, spare)
 
     def keep(self, rows: Mapping[int, int]) -> None:
-        """Take back the rows of the step after the first rows[req_index] of each request; of requests without a number
-        all are kept."""
+        """Keep only the first rows[req_index] rows of each request; of requests that are not in `rows`, keep all."""
         step = build_batch(self._cache, self._scheduled, self._size)
         kept: list[int] = []
         place = 0
@@ -86,7 +86,8 @@ class StateRollback:
             self._pool.free(self._rows)
 
     def _copy(self, kind: str, req_index: int, spare: int) -> None:
-        """Copy all states of a request to a spare ("save") or back: by one recording if the device can bind them."""
+        """Copy all states of a request to a spare (kind "save") or back, by one recording if the device can bind them
+        all."""
         if self._bindable:
             self._run(kind, req_index, spare)
             return
