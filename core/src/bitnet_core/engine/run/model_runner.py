@@ -10,7 +10,6 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device, DeviceType
-from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
@@ -24,11 +23,12 @@ from bitnet_core.engine.run.batch import (
     prompt_sizes,
     unused_rows,
 )
-from bitnet_core.engine.run.earlier_layers import EarlierLayers, Marked, Rows, copy_rows, marked, peers
+from bitnet_core.engine.run.earlier_layers import EarlierLayers
 from bitnet_core.engine.run.logits_reader import LogitsReader
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.prediction_head import Placed, PredictionHead
 from bitnet_core.engine.run.prompt_bodies import PromptBodies
+from bitnet_core.engine.run.split_steps import SplitSteps
 from bitnet_core.engine.run.state_rollback import StateRollback
 from bitnet_core.engine.sampling.logits import LogitsRequest, TopLogits
 from bitnet_core.plan.device_weights import DeviceWeights
@@ -47,10 +47,9 @@ class Runner:
     maximum rows of `verify_step`. chunk: as in PredictionHead. decodes_apart: True if prompts and decoding requests
     take less time in separate steps than in one.
 
-    earlier: the layers before those of this device, on other devices; without draft tokens. direct: True if all devices
-    are peers, so that greedy steps are queued without waiting for any of them. rows: maximum rows of a decode step
-    (default: one per sequence of the cache). lock: held by the caller of every method, and released while earlier
-    layers run.
+    earlier: the layers before those of this device, on other devices; without draft tokens. rows: maximum rows of a
+    decode step (default: one per sequence of the cache). lock: held by the caller of every method, and released while
+    earlier layers run.
     """
 
     def __init__(
@@ -69,9 +68,6 @@ class Runner:
         rows: int | None = None,
         lock: Lock | None = None,
     ) -> None:
-        self.earlier = earlier
-        self.direct = bool(earlier) and peers([*(layers.device for layers in earlier), device])
-        self._steps: Marked | None = None  # the last step, for peers; None if other work was queued after it
         self.decodes_apart = self._pads_prompts = device.info.type is DeviceType.GPU and not earlier
         self.lock = lock
         self.device = device
@@ -95,6 +91,8 @@ class Runner:
         except BaseException:
             self._free_buffers()
             raise
+        self._split = SplitSteps(earlier, launcher, self._decode, lock) if earlier else None
+        self.direct = self._split is not None and self._split.direct
         self._prompts = PromptBodies(device, launcher, pool, self.plan, cache)
         self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
         self.multi_step = self._multi_step_decoder(cache)
@@ -109,9 +107,9 @@ class Runner:
             self._most_rows,
             cache,
             partial(self._recorded, "greedy"),
-            self._replay_greedy if self.earlier else self.launcher.replay,
-            run_ahead=self.direct or not self.earlier,
-            changed=self._forget_steps,
+            self._replay_greedy if self._split else self.launcher.replay,
+            run_ahead=self.direct or self._split is None,
+            changed=self._split.forget if self._split else lambda: None,
         )
 
     def _prepare_speculation(self, plan: HybridPlan, verify_rows: int, chunk: int) -> None:
@@ -191,8 +189,8 @@ class Runner:
         self.cache.upload_tables()
         step = build_batch(self.cache, scheduled, rows)
         scratch.upload("step", step)
-        if self.earlier:
-            scratch.upload("x", self._hidden(lambda layers, x: layers.prompt(step, x, chunk)))
+        if self._split:
+            scratch.upload("x", self._split.prompt(step, chunk))
         self._prompts.run(scratch, rows)
         return scratch, rows
 
@@ -297,7 +295,8 @@ class Runner:
 
     def drop_scratch(self) -> bool:
         """Free the buffers that only prompts need; False if there were none."""
-        return any([layers.drop_scratch() for layers in self.earlier] + [self._prompts.drop()])
+        dropped = self._split is not None and self._split.drop_scratch()
+        return self._prompts.drop() or dropped
 
     def free(self) -> None:
         """Free scratch, recordings and the cache, but not the weights."""
@@ -306,8 +305,8 @@ class Runner:
         self._recordings.clear()
         self.drop_scratch()
         self._free_buffers()
-        for layers in self.earlier:
-            layers.free()
+        if self._split:
+            self._split.free()
         for cache in (self.cache, *self.cache.others):
             cache.free()
 
@@ -318,47 +317,10 @@ class Runner:
         if self._prediction:
             self._prediction.free()
 
-    def _hidden(self, compute: Callable[[EarlierLayers, Rows | None], Rows]) -> Rows:
-        """Return the hidden states after the earlier layers, computed by one device after the other."""
-        if self.lock:
-            self.lock.release()
-        try:
-            x: Rows | None = None
-            for layers in self.earlier:
-                x = compute(layers, x)
-        finally:
-            if self.lock:
-                self.lock.acquire()
-        assert x is not None
-        return x
-
-    def _replay(self, recorded: RecordedLaunches, size: int) -> None:
-        """Run a recorded step of `size` rows; hidden rows of earlier layers go through host memory."""
-        if self.earlier:
-            step = np.empty((size, STEP_FIELDS), np.int32)
-            self._decode.download("step", step)
-            self._decode.upload("x", self._hidden(lambda layers, x: layers.decode(step, x)))
-        self.launcher.replay(recorded)
-
     def _replay_greedy(self, recorded: RecordedLaunches, times: int) -> None:
-        """Run a recorded step several times; each run uses the rows that the one before left in the step buffer."""
-        size = self.multi_step.size
-        for _ in range(times):
-            if not self.direct:
-                self._replay(recorded, size)
-                continue
-            before: Marked | None = None
-            steps = self._steps or marked(self._decode)
-            for layers in self.earlier:
-                before = layers.queue(steps, before, size)
-            assert before is not None
-            copy_rows(before, self._decode, "x", size)
-            self.launcher.replay(recorded)
-            self._steps = marked(self._decode)
-
-    def _forget_steps(self) -> None:
-        """Drop the mark after the last step, because other work that changes the step buffer was queued."""
-        self._steps = None
+        """Run a recorded step of a split model several times."""
+        assert self._split is not None
+        self._split.replay_greedy(recorded, times, self.multi_step.size)
 
     def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens], size: int) -> None:
         """Upload `rows` and replay a recorded step of `size` rows."""
@@ -366,7 +328,10 @@ class Runner:
         self.multi_step.forget()
         self.cache.upload_tables()
         self._decode.upload("step", build_batch(self.cache, rows, size))
-        self._replay(recorded, size)
+        if self._split:
+            self._split.replay(recorded, size)
+        else:
+            self.launcher.replay(recorded)
 
     def _recorded(self, kind: str, size: int) -> RecordedLaunches:
         """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length; after
