@@ -104,6 +104,25 @@ def test_a_response_is_continued(client: httpx.Client, chat: Any) -> None:
     assert text_of(ask(client, input=stateless)) == text_of(second)
 
 
+def test_input_items_are_listed_by_page(client: httpx.Client) -> None:
+    first = ask(client, input="One.", instructions="Short.")
+    second = ask(client, input=[{"role": "user", "content": "Two."}], previous_response_id=first["id"])
+    path = f"/v1/responses/{second['id']}/input_items"
+    page = client.get(path, params={"order": "asc"}).json()
+    texts = [item["content"][0]["text"] for item in page["data"]]
+    assert texts == ["One.", text_of(first), "Two."]
+    assert [item["content"][0]["type"] for item in page["data"]] == ["input_text", "output_text", "input_text"]
+    assert page["data"][1]["id"] == first["output"][0]["id"]
+    newest = client.get(path, params={"limit": 1}).json()
+    assert (newest["data"], newest["has_more"]) == (page["data"][2:], True)
+    older = client.get(path, params={"after": newest["last_id"]}).json()
+    assert (older["data"], older["has_more"]) == (page["data"][1::-1], False)
+    for wrong in ({"limit": "0"}, {"limit": "x"}, {"order": "up"}, {"after": "nothing"}):
+        refused = client.get(path, params=wrong)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, next(iter(wrong)))
+    assert client.get("/v1/responses/resp_x/input_items").status_code == 404
+
+
 def test_kept_responses_can_be_read_and_dropped(client: httpx.Client) -> None:
     response = ask(client)
     path = f"/v1/responses/{response['id']}"

@@ -69,6 +69,7 @@ def _routes(models: Models) -> list[BaseRoute]:
     made: list[BaseRoute] = [Route(path, endpoint, methods=["GET"]) for path, endpoint in get.items()]
     made += [Route(path, endpoint, methods=["POST"]) for path, endpoint in post.items()]
     made.append(Route("/v1/responses/{id}", endpoints.kept_response, methods=["GET", "DELETE"]))
+    made.append(Route("/v1/responses/{id}/input_items", endpoints.input_items, methods=["GET"]))
     made += [Route(path, endpoints.unmanaged, methods=methods) for path, methods in paths.UNMANAGED.items()]
     return _routes_of_apis(models) + made  # they are compared in this order
 

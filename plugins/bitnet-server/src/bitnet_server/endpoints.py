@@ -88,10 +88,20 @@ class Endpoints:
 
     async def kept_response(self, request: Request) -> Response:
         """Return or drop a response that previous_response_id may name."""
-        from bitnet_server.protocols.responses import drop_response, kept_response
+        from bitnet_server.protocols.responses import drop_response, find_response
 
-        answer = drop_response if request.method == "DELETE" else kept_response
-        return json_response(answer(self._models.kept_responses, request.path_params["id"]))
+        kept, response_id = self._models.kept_responses, request.path_params["id"]
+        if request.method == "DELETE":
+            return json_response(drop_response(kept, response_id))
+        return json_response(find_response(kept, response_id).document)
+
+    async def input_items(self, request: Request) -> Response:
+        """Return the items before the answer of a response that is kept."""
+        from bitnet_server.protocols.input_items import input_items
+        from bitnet_server.protocols.responses import find_response
+
+        response = find_response(self._models.kept_responses, request.path_params["id"])
+        return json_response(input_items(response, request.query_params))
 
     async def show(self, request: Request) -> Response:
         """Return Ollama's description of a model; does not load it."""

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from bitnet_server.chat import ChatCall
 from bitnet_server.errors import ApiError
-from bitnet_server.protocols.kept_responses import Item, KeptResponses
+from bitnet_server.protocols.kept_responses import Item, KeptResponse, KeptResponses
 from bitnet_server.protocols.responses_answer import ResponsesAnswer
 from bitnet_server.protocols.responses_input import InputItem, chat_messages
 from bitnet_server.protocols.translated import TranslatedCall, chat_call, sampling_fields, thinking_fields
@@ -89,17 +89,17 @@ def input_tokens(service: Service, request: ResponsesRequest) -> Document:
     return {"object": "response.input_tokens", "input_tokens": len(chat.prompt_tokens())}
 
 
-def kept_response(kept: KeptResponses, response_id: str) -> Document:
+def find_response(kept: KeptResponses, response_id: str) -> KeptResponse:
     """Return a response that is kept. Raises ApiError 404 if it is not."""
     found = kept.find(response_id)
     if found is None:
         raise ApiError(404, f"there is no response {response_id[:100]!r} here", code="response_not_found")
-    return found.document
+    return found
 
 
 def drop_response(kept: KeptResponses, response_id: str) -> Document:
     """Drop a response that is kept. Raises ApiError 404 if it is not."""
-    kept_response(kept, response_id)
+    find_response(kept, response_id)
     return {"id": response_id, "object": "response", "deleted": kept.drop(response_id)}
 
 
