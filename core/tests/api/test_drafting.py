@@ -31,7 +31,7 @@ def test_a_text_with_a_draft_model_is_the_usual_one() -> None:
         ({"draft_model": "synthetic:bonsai-tiny"}, "cannot draft for .*, because its vocabulary differs: it has 300"),
         ({"draft_model": "stories", "speculate": "off"}, 'a draft model is given, but speculate is "off"'),
         ({"draft_model": "stories", "speculate": "lookup"}, 'a draft model is given, but speculate is "lookup"'),
-        ({"draft_model": "stories", "deterministic": False}, "is asked for, but numpy:0 is not batch-invariant"),
+        ({"draft_model": "stories", "deterministic": False}, "was requested, but numpy:0 is not batch-invariant"),
         ({"draft_device": "numpy"}, "draft_device is given, but no draft_model"),
         ({"speculate": "draft"}, "there is no draft model: name one with draft_model"),
         ({"speculate": "often"}, "speculate must be one of off, auto, lookup, mtp, draft, not 'often'"),

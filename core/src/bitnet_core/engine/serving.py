@@ -1,4 +1,4 @@
-"""The part of an engine that serves requests: its own, or that of an engine in another process."""
+"""The interface that serves requests, which engines of this process and of others implement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # slow imports: a server should listen before them
 
 
 class DescribedDevice(Protocol):
-    """A Device, or the DeviceProcess of one."""
+    """A Device or a DeviceProcess."""
 
     @property
     def info(self) -> DeviceInfo: ...

@@ -1,4 +1,4 @@
-"""A thread that owns a model: it opens the model, steps its engine while there is work, and closes it."""
+"""A thread that owns a model: it opens the model, runs steps of its engine while there is work, and closes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _QUIET = 0.25
-"""Seconds without work before what is left for idle times goes on: requests that follow others would wait for it."""
+"""Seconds without work before `idle` is called, as requests that follow closely would have to wait for it."""
 
 
 class HasEngine(Protocol):
@@ -37,15 +37,16 @@ M = TypeVar("M", bound=HasEngine)
 
 
 class EngineThread(Generic[M]):
-    """A thread that makes all uses of a model, because device drivers require one thread. Commands run between steps.
+    """The only thread that uses a model, as device drivers require. Commands run between steps.
 
     load: opens the model. deliver: called with the outputs of each step; it must not raise. failed: called with the
-    error of a step; returns True if it has taken the requests elsewhere, else they end with the error. All run in the
-    thread.
-    model: None until it is loaded. error: the exception that ended loading or lost the device; nothing can be generated
-    after it. stepping_since: time.monotonic() at the start of the current step or command, None between them.
-    interrupt: called after a command was queued, for a step that waits for another process. idle: called while there is
-    nothing to do for a while, until it returns False.
+    error of a step; returns True if it has moved the requests elsewhere, else they end with the error. All are called
+    in the thread.
+
+    model: None until it is loaded. error: the exception that ended loading or lost the device, after which nothing can
+    be generated. stepping_since: time.monotonic() at the start of the current step or command, None between them.
+    interrupt: called after a command was queued, because a step may be waiting for another process. idle: called
+    repeatedly in idle times until it returns False.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class EngineThread(Generic[M]):
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, which loads the model."""
+        """Start the thread, and load the model in it."""
         self._running = True
         self._thread.start()
 
@@ -124,7 +125,7 @@ class EngineThread(Generic[M]):
         self._refuse_commands()
 
     def _idled(self) -> bool:
-        """Do a part of what is left for idle times, or wait for them; returns False if there is nothing more."""
+        """Call `idle` once, or wait until it is due; returns False if there is nothing to call."""
         quiet = time.monotonic() - self._worked
         if self.idle is not None and quiet < _QUIET:
             with self._changed:
@@ -134,7 +135,7 @@ class EngineThread(Generic[M]):
         return self.idle is not None
 
     def _wait(self, busy: bool) -> bool:
-        """Wait for work; returns False if the thread must end."""
+        """Wait for work; returns False when the thread must end."""
         with self._changed:
             self._changed.wait_for(lambda: busy or self._commands or self._closing)
             return not self._closing
@@ -161,7 +162,7 @@ class EngineThread(Generic[M]):
         self.stepping_since = None
         if outputs:
             self._deliver(outputs)
-        worked = bool(outputs or commands)  # a command interrupts a step that waits
+        worked = bool(outputs or commands)  # a step that a command interrupts has no outputs
         self._worked = time.monotonic() if worked else self._worked
         return worked
 
@@ -177,5 +178,5 @@ class EngineThread(Generic[M]):
 def _carry_out(action: Callable[[M], T], model: M, future: Future[T]) -> None:
     try:
         future.set_result(action(model))
-    except Exception as exc:  # noqa: BLE001 - it belongs to the caller of `call`
+    except Exception as exc:  # noqa: BLE001 - passed on to the caller of `call`
         future.set_exception(exc)

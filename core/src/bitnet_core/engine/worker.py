@@ -32,12 +32,12 @@ __all__ = ["Worker", "closed"]
 
 
 class Worker:
-    """Everything an engine keeps on its devices; attaches each new runner to the scheduler.
+    """Everything that an engine keeps on its devices; attaches each new runner to the scheduler.
 
-    parts: the layers of each device in order; the engine's device has the last ones. blocks: number of cache blocks, by
-    the options; a smaller number takes effect with the next runner. sequences: largest number of concurrent requests;
-    checkpoints, spares: numbers of states as in Concurrency; verify_rows: largest number of rows of a step that
-    verifies draft tokens, of the next runner. ready: True while a runner exists.
+    parts: the layers of each device in order; the engine's device has the last ones. blocks: number of cache blocks; a
+    change takes effect with the next runner. sequences: maximum number of concurrent requests; checkpoints, spares:
+    numbers of states as in Concurrency; verify_rows: maximum rows of a step of the next runner that verifies draft
+    tokens. ready: True while a runner exists.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Worker:
         scheduler: Scheduler,
         room: Concurrency,
     ) -> None:
-        """placed: the devices with their numbers of layers."""
+        """Divide the layers among devices. placed: the devices in order, with their numbers of layers."""
         self.source = source
         self.options = options
         self.sequences = room.requests
@@ -121,7 +121,7 @@ class Worker:
         return {part.device.info.request: part.launcher.counts for part in self.parts}
 
     def plan(self, part: Part, *, cache: bool = True) -> DeviceMemoryPlan:
-        """Return the memory that a part needs with the present sizes. cache: count keys, values and states."""
+        """Return the memory that a part needs with the current sizes. cache: include keys, values and states."""
         int8 = part.loaded and part.weights.lm_head_int8 is not None
         return plan_memory(
             self.source,
@@ -138,7 +138,7 @@ class Worker:
 
     def _blocks(self, part: Part) -> int:
         """Return the cache blocks for which the device of a part has memory."""
-        # a given size is that of the whole cache
+        # kv_cache_size is that of the whole cache
         config = part.config if self.options.kv_cache_size is None else self.config
         share = free_share(part.device, self.plan(part, cache=False).total)
         more = self.checkpoints + self.spares
@@ -166,11 +166,11 @@ class Worker:
 
     @property
     def groups(self) -> int:
-        """Number of groups of requests, so that each device can compute one."""
+        """Number of groups of requests: one per device, so that all devices have work."""
         return min(len(self.parts), self.sequences)
 
     def _new_runner(self, caches: list[KVCache]) -> Runner | RequestGroups:
-        """Create a runner with a cache on every device, which are added to `caches`."""
+        """Create a runner with a cache on every device, and append the caches to `caches`."""
         sizes = self.blocks, self.sequences, self._scheduler.context, self.checkpoints, self.spares
         *before, last = self.parts
         for part in before:
@@ -245,7 +245,7 @@ class Worker:
             part.pool.trim()
 
     def abandon(self) -> None:
-        """Forget weights and runner without freeing them: a device is lost, and the others are about to be closed."""
+        """Drop weights and runner without freeing them: a device is lost, and the others are about to be closed."""
         self.ready = False
         self._runner = None
         self.block_pool = BlockPool(0)
@@ -254,7 +254,7 @@ class Worker:
 
     def free(self) -> None:
         """Free everything on the devices, which stay open; may be called twice."""
-        if not any(part.loaded for part in self.parts):  # never loaded, or lost with a device
+        if not any(part.loaded for part in self.parts):  # never loaded, or abandoned with a lost device
             return
         self.drop_runner()
         for part in self.parts:

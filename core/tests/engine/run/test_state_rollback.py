@@ -151,7 +151,7 @@ def test_a_step_copies_no_more_states_than_there_are_spares() -> None:
 def test_without_room_for_a_copy_there_is_no_speculation() -> None:
     source = open_model(FILE)
     options = EngineOptions(deterministic=True, kv_cache_size=3 * source.config.state_bytes)
-    with pytest.raises(UsageError, match=r"lookup\) is asked for, but the cache has no room for a copy"):
+    with pytest.raises(UsageError, match=r"lookup\) was requested, but the cache has no room for a copy"):
         Engine(source, NumpyDevice(), replace(options, speculate="lookup"))
     engine = Engine(source, NumpyDevice(), options)
     assert engine.worker.spares == 0

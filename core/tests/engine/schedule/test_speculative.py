@@ -302,7 +302,7 @@ def test_a_device_that_cannot_verify_ends_speculation_alone(
 
 
 def test_what_cannot_be_kept_is_refused(make_engine: Make, faulty: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(UsageError, match=r"speculation \(lookup\) is asked for, but numpy:0 is not batch-invariant"):
+    with pytest.raises(UsageError, match=r"speculation \(lookup\) was requested, but numpy:0 is not batch-invariant"):
         make_engine("silu", speculate="lookup")
     alone = dict.fromkeys(faulty().info.batch_invariant_rows, 1)
     with pytest.raises(UsageError, match="keeps no two rows of a step batch-invariant"):

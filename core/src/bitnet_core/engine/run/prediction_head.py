@@ -82,23 +82,24 @@ class PredictionHead:
     def draft(self, texts: Mapping[int, Sequence[int]], limits: Mapping[int, int]) -> dict[int, list[int]]:
         """Return draft tokens for each request, at most its limit, by req_index. texts: all tokens of each request, of
         which the last one is not computed. Requests whose last computed row the head did not get have no draft."""
-        known = [one for one in limits if self._waits(one, len(texts[one]) - 1)][: self._scratch.wanted]
+        known = [req_index for req_index in limits if self._waits(req_index, len(texts[req_index]) - 1)]
+        known = known[: self._scratch.wanted]
         if not known:
             return {}
         self._cache.upload_tables()
-        drafts: dict[int, list[int]] = {one: [] for one in known}
+        drafts: dict[int, list[int]] = {req_index: [] for req_index in known}
         active = known
         chosen = self._first(texts, active)
-        for depth in range(1, max(limits[one] for one in known) + 1):
-            for one, token in zip(active, chosen, strict=True):
+        for depth in range(1, max(limits[req_index] for req_index in known) + 1):
+            for req_index, token in zip(active, chosen, strict=True):
                 if token >= 0:
-                    drafts[one].append(token)
-            places = [n for n, one in enumerate(active) if len(drafts[one]) == depth < limits[one]]
+                    drafts[req_index].append(token)
+            places = [n for n, req_index in enumerate(active) if len(drafts[req_index]) == depth < limits[req_index]]
             if not places:
                 break
             active = [active[place] for place in places]
             chosen = self._next(texts, drafts, active, places)
-        return {one: draft for one, draft in drafts.items() if draft}
+        return {req_index: draft for req_index, draft in drafts.items() if draft}
 
     def free(self) -> None:
         """Free buffers and recordings."""
@@ -146,13 +147,15 @@ class PredictionHead:
         spans: list[ScheduledTokens] = []
         lasts: list[int] = []
         rows = 0
-        for one in requests:
-            waiting = self._waiting[one]
-            self._load_waiting(one, waiting, rows)
-            spans.append(ScheduledTokens(one, waiting.first, tuple(texts[one][waiting.first + 1 : waiting.end + 1])))
+        for req_index in requests:
+            waiting = self._waiting[req_index]
+            self._load_waiting(req_index, waiting, rows)
+            spans.append(
+                ScheduledTokens(req_index, waiting.first, tuple(texts[req_index][waiting.first + 1 : waiting.end + 1]))
+            )
             rows += len(waiting.tokens)
             lasts.append(rows - 1)
-            self._waiting[one] = _Waiting(waiting.end)
+            self._waiting[req_index] = _Waiting(waiting.end)
         self._layer(spans, rows)
         return self._choose(rows, lasts)
 

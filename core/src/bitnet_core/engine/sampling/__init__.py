@@ -1,1 +1,1 @@
-"""Choosing tokens from logits."""
+"""Sampling of tokens from logits."""

@@ -19,8 +19,8 @@ MIN_BATCH = 10
 
 
 def sample_batch(samplers: Sequence[Sampler], lists: Sequence[TopLogits]) -> list[int | None]:
-    """Return the results of Sampler.choose_from_list of samplers with `only_draws`, from full lists of equal length.
-    None for rows that need all logits or hold NaN or Inf."""
+    """Return the results of Sampler.choose_from_list for samplers with `only_draws` and full lists of equal length;
+    None for rows that need all logits or contain NaN or Inf."""
     ids = np.stack([top_logits.ids for top_logits in lists if top_logits.ids is not None])
     values = np.stack([top_logits.values for top_logits in lists if top_logits.values is not None])
     filters = [sampler.params for sampler in samplers]
@@ -42,15 +42,15 @@ def sample_batch(samplers: Sequence[Sampler], lists: Sequence[TopLogits]) -> lis
 
 
 def _tails(listed: Logits, totals: Doubles, others: int, filters: Sequence[Filters]) -> Doubles:
-    """Return candidates.tail_bounds of every row as f64[rows, 2]; totals: f64[rows, 2]."""
+    """Return candidates.tail_bounds of every row as f64[rows, 2]. totals: f64[rows, 2]."""
     temperature = np.array([one.temperature for one in filters])
     peak = listed[:, 0].astype(np.float64)
     return np.stack(tail_bounds(listed, totals[:, 0], totals[:, 1], others, peak, temperature), axis=1)
 
 
 def _draw(logits: Logits, filters: Sequence[Filters], tails: Doubles, uniforms: Doubles) -> npt.NDArray[np.int64]:
-    """Return candidates.draw of every row of f32[rows, k], -1 for None. Filtered candidates get weight 0, which changes
-    no sum."""
+    """Return candidates.draw of every row of f32[rows, k], -1 for None. Filtered candidates get weight 0, which leaves
+    the sums unchanged."""
     rows, size = logits.shape
     temperature, top_p, min_p = np.array([(one.temperature, one.top_p, one.min_p) for one in filters]).T[:, :, None]
     top_k = np.array([min(one.top_k, size + 1) for one in filters])

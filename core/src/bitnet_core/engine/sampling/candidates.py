@@ -1,7 +1,8 @@
-"""Draw a token from the largest logits of a row, or from all of them if the largest do not decide it.
+"""Draw a token from the largest logits of a row, or from all of them if the largest ones do not determine it.
 
-Candidates are in falling order, equal ones by rising id; without top-k and top-p those beyond the SHORTLIST largest
-follow by rising id. A draw from a shortlist counts only if it is the same for every possible rest of the row.
+Candidates are in descending order of their logits, equal ones in ascending order of ids. Without top-k and top-p those
+beyond the SHORTLIST largest follow in ascending order of ids. A draw from a shortlist is valid only if it is the same
+for all possible values of the other logits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bitnet_core.engine.sampling.logits import Logits
 Doubles = npt.NDArray[np.float64]
 
 Tail = tuple[float, float]
-"""Least and largest possible sum of the weights of the candidates beyond a list."""
+"""Smallest and largest possible sum of the weights of the candidates that are not listed."""
 
 NOTHING: Tail = (0.0, 0.0)
 
@@ -46,7 +47,7 @@ def weights_of(
     logits: Logits, peak: npt.ArrayLike, temperature: float | npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Return exp((logits - peak) / temperature); peak and temperature broadcast against the logits."""
-    with np.errstate(over="ignore"):  # a tiny temperature: all but the largest become 0
+    with np.errstate(over="ignore"):  # with a tiny temperature all weights but the largest become 0
         scaled = (logits.astype(np.float64) - np.asarray(peak, np.float64)) / temperature
         weights: npt.NDArray[np.float64] = np.exp(scaled)
     return weights
@@ -55,7 +56,7 @@ def weights_of(
 def tail_bounds(
     listed: Logits, largest: Doubles, log_sum: Doubles, others: int, peak: Doubles, temperature: Doubles
 ) -> tuple[Doubles, Doubles]:
-    """Return the least and the largest sum of the weights of `others` logits beyond each list of f32[..., k] logits.
+    """Return bounds of the summed weights of the `others` logits that are not in each list of f32[..., k] logits.
 
     largest, log_sum: the row's total (logits.TopLogits). peak: the logit of weight 1. Arguments are f64[...]; bounds
     for logits that are not numbers are meaningless.
@@ -92,7 +93,7 @@ def tail_of(
 
 
 def draw(logits: Logits, filters: Filters, tail: Tail, uniform: float) -> int | None:
-    """Return the index among falling logits that a number in [0, 1) selects; None if that depends on the tail.
+    """Return the index among descending logits that `uniform` in [0, 1) selects; None if that depends on the tail.
 
     batched.sample_batch filters many rows in the same way; for a single row it takes four times as long as this.
     """
@@ -122,7 +123,7 @@ def draw(logits: Logits, filters: Filters, tail: Tail, uniform: float) -> int | 
 
 
 def draw_all(logits: Logits, listed: npt.NDArray[np.int64], temperature: float, uniform: float) -> int:
-    """Return the token that a number in [0, 1) selects among all: first those `listed`, then the others by id."""
+    """Return the token that `uniform` in [0, 1) selects among all: first those `listed`, then the others by id."""
     peak = logits[listed[0]]
     sums = np.cumsum(weights_of(logits[listed], peak, temperature))
     with np.errstate(over="ignore"):
@@ -136,9 +137,9 @@ def draw_all(logits: Logits, listed: npt.NDArray[np.int64], temperature: float, 
 
 
 def ids_of_largest(logits: Logits, count: int) -> npt.NDArray[np.int64]:
-    """Return the indices of the `count` > 0 largest logits in falling order, equal ones by rising index."""
+    """Return the indices of the `count` > 0 largest logits in descending order, equal ones by ascending index."""
     if count >= len(logits):
         return np.argsort(-logits, kind="stable")
     edge = np.partition(logits, len(logits) - count)[len(logits) - count]
-    ids = np.flatnonzero(logits >= edge)  # rising, so that a stable sort keeps the lowest index of equal ones
+    ids = np.flatnonzero(logits >= edge)  # ascending, so that a stable sort puts the lowest of equal ones first
     return ids[np.argsort(-logits[ids], kind="stable")][:count]

@@ -23,7 +23,7 @@ class Constraint(Protocol):
         """Advance by one token; returns False if only the end may follow it."""
 
     def copy(self) -> Constraint:
-        """Return an independent machine in the same state, which follows draft tokens."""
+        """Return an independent copy in the same state, to follow draft tokens."""
 
 
 def masked(logits: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]:

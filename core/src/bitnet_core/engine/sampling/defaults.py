@@ -1,4 +1,4 @@
-"""Sampling defaults of a model: from its file, else those recommended for its family."""
+"""Sampling defaults of a model: from its files, else those recommended for its family."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from bitnet_core.options.fields import options_of
 from bitnet_core.options.sampling import SamplingParams
 
 _GGUF: Final = {name: one.option.gguf for name, one in options_of(SamplingParams).items() if one.option.gguf}
-"""Names of general.sampling.* keys."""
+"""Names of general.sampling.* keys by option."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """Sampling parameters for a caller who sets none. origin: their source, "" if there is none (then greedy)."""
+    """Sampling parameters for callers that set none. origin: their source, "" if there is none (then greedy)."""
 
     values: SamplingParams = SamplingParams()
     origin: str = ""
 
     def params(self, **given: Any) -> SamplingParams:
-        """Return these options, overridden by those given and not None. Raises UsageError for values out of range."""
+        """Return these parameters, overridden by those given that are not None. Raises UsageError for values out of
+        range."""
         wanted = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(**{name: getattr(self.values, name) for name in _GGUF} | wanted)
 
@@ -44,9 +45,8 @@ class SamplingDefaults:
 
 
 def sampling_defaults(source: ModelSource) -> SamplingDefaults:
-    """Return a model's defaults: from generation_config.json (do_sample), general.sampling.* keys, or its family.
-
-    Raises ModelError for values out of range.
+    """Return a model's defaults: those of generation_config.json (do_sample), of general.sampling.* keys, or of its
+    family. Raises ModelError for values out of range.
     """
     metadata = source.metadata
     generation = source.metadata.get("generation_config")

@@ -1,4 +1,4 @@
-"""Log probabilities of the chosen token and of the likeliest ones."""
+"""Log probabilities of a sampled token and of the likeliest ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bitnet_core.engine.sampling.logits import Logits
 @dataclass(frozen=True, slots=True)
 class TokenScore:
     """Natural logs of the softmax of a row's logits (after penalties, bias and mask): of the chosen token, and of the
-    likeliest ones, falling, as (token, log probability)."""
+    likeliest ones in descending order, as (token, log probability)."""
 
     token: int
     logprob: float

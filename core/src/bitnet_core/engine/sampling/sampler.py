@@ -19,11 +19,11 @@ from bitnet_core.plan.scratch import SHORTLIST
 
 
 class Sampler:
-    """Sampler of one request with its own random generator, so that other requests do not matter.
+    """The sampler of one request, with its own random generator, so that its tokens do not depend on other requests.
 
     scores: log probabilities of the chosen tokens, if logprobs are on. only_draws: True if tokens depend only on the
-    logits of their step and on random numbers. drawn: how many random numbers chose tokens so far; with the seed they
-    are the state of the generator, so that another process can go on.
+    logits of their step and on random numbers. drawn: number of random numbers used so far; with the seed it is the
+    state of the generator, so that another process can continue.
     """
 
     def __init__(self, params: SamplingParams, vocab: int, prompt_tokens: int = 0) -> None:
@@ -39,13 +39,13 @@ class Sampler:
         self.drawn = 0
         self._random: np.random.Generator | None = None
         self._number: float | None = None
-        self._logits_request: LogitsRequest | None = None  # the same for every token if logits are raw
+        self._logits_request: LogitsRequest | None = None  # the same for every token, if logits are raw
         self._prompt_tokens = prompt_tokens
         self._noted = 0
-        self._times: dict[int, int] = {}  # token -> how often it was generated; 0: it is in the prompt only
+        self._times: dict[int, int] = {}  # token -> times that it was generated; 0: in the prompt only
 
     def logits_request(self, tokens: Sequence[int], drafted: int = 0) -> LogitsRequest:
-        """Return the request for the logits that choosing a token after `tokens` and `drafted` more tokens needs."""
+        """Return the LogitsRequest for choosing a token after `tokens` and `drafted` draft tokens."""
         if self._logits_request is None or not self.params.raw:
             self._logits_request = self._needed_logits(tokens, drafted)
         return self._logits_request
@@ -62,8 +62,8 @@ class Sampler:
         return LogitsRequest(min(max(needed, named or 0), SHORTLIST), rest=named is not None or needed > SHORTLIST)
 
     def _sure_length(self, tokens: Sequence[int]) -> int:
-        """Return the shortlist length that always suffices: if m logits are lowered and none is raised, the k largest
-        after that are among the k + m largest before."""
+        """Return a shortlist length that always suffices: if m logits are lowered and none is raised, the k largest
+        afterwards are among the k + m largest before."""
         params = self.params
         length = 1 if params.temperature == 0 else params.top_k or SHORTLIST + 1
         if params.penalized:
@@ -115,7 +115,7 @@ class Sampler:
         sure = not others or self._sure_length(tokens) <= len(ids)
         if not params.raw:
             ids, values = _in_order(ids, self._lowered(ids, values, tokens))
-            count = len(ids) if sure else int((values > given[-1]).sum())  # smaller ones may lie below unlisted ones
+            count = len(ids) if sure else int((values > given[-1]).sum())  # unlisted ones may exceed the others
             if not count:
                 return None
             ids, values, uncertain = ids[:count], values[:count], values[count:]
@@ -145,14 +145,14 @@ class Sampler:
         weight = float(weights_of(logits, logits[ids[0]], params.temperature).sum())
         rest = max(0.0, weight - float(weights_of(logits[ids], logits[ids[0]], params.temperature).sum()))
         at = draw(logits[ids], params, (rest, rest), uniform)
-        if at is None:  # the filters leave more than the list has
+        if at is None:  # the filters keep more candidates than are listed
             ids = ids_of_largest(logits, len(logits))
             at = draw(logits[ids], params, NOTHING, uniform)
             assert at is not None
         return int(ids[at])
 
     def uniform(self) -> float:
-        """Return the number in [0, 1) that decides the next token; the same one until `used` is called."""
+        """Return the random number in [0, 1) for the next token; the same one until `used` is called."""
         if self._number is None:
             if self._random is None:
                 self._random = np.random.Generator(np.random.PCG64(self.seed).advance(self.drawn))
@@ -160,13 +160,13 @@ class Sampler:
         return self._number
 
     def used(self) -> None:
-        """Use another number for the next token."""
+        """Advance to the next random number."""
         self.drawn += self._number is not None
         self._number = None
 
     def go_on(self, drawn: int, scores: Iterable[TokenScore] = ()) -> None:
-        """Continue after tokens that a copy of this sampler chose. drawn: number of random numbers that it has taken in
-        all. scores: those of the new tokens."""
+        """Continue after tokens that a copy of this sampler chose. drawn: total number of random numbers that it has
+        used. scores: those of the new tokens."""
         if drawn != self.drawn:
             self.drawn = drawn
             self._random = self._number = None

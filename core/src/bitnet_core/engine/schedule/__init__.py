@@ -1,1 +1,1 @@
-"""Scheduling: admission, step composition, multi-step decoding, results of steps."""
+"""Scheduling: admission, composition of steps, multi-step decoding, results of steps."""

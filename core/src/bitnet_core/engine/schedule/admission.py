@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 class Admission:
-    """The waiting and the running requests, and the cache that the latter share. max_model_len: largest number of
-    tokens of a request, prompt included: the context or what the cache holds. recurrent: as in Scheduler. counts: the
+    """The waiting and the running requests, and the cache that the running ones share. max_model_len: maximum tokens of
+    a request, prompt included: the smaller of the context and the cache. recurrent: as in Scheduler. counts: the
     counters to update."""
 
     def __init__(self, context: int, counts: dict[str, int], *, recurrent: bool) -> None:
@@ -47,7 +47,7 @@ class Admission:
 
     @property
     def spare_states(self) -> int:
-        """Number of requests whose states can be copied for the time of a step."""
+        """Number of requests whose states can be saved during a step."""
         return self._cache.spares
 
     def detach(self) -> None:
@@ -75,13 +75,13 @@ class Admission:
             self.waiting.remove(request)
 
     def has_room(self, tokens: int) -> bool:
-        """Return whether borrow_index has a table row and blocks for `tokens` tokens without a preemption."""
+        """Return whether a table row and blocks for `tokens` tokens can be borrowed without a preemption."""
         return bool(self._free_indices) and ceil_div(tokens, KV_BLOCK) <= self.blocks.available
 
     @contextmanager
     def borrow_index(self, tokens: int) -> Iterator[int]:
-        """Lend a table row with blocks for `tokens` <= max_model_len positions to a caller outside the queue; requests
-        are preempted if need be."""
+        """Lend a table row with blocks for `tokens` <= max_model_len positions to a caller without a request; requests
+        are preempted if necessary."""
         if not self._free_indices:
             self.preempt(self.running[-1])
         blocks: list[int] = []
@@ -101,8 +101,8 @@ class Admission:
 
     def admit(self) -> list[Request]:
         """Admit waiting requests in order, except that a request whose next prefix block is being computed by another
-        waits for it. Returns requests that can never be admitted, ended: the cache of a device that replaced a lost one
-        may be too small for them."""
+        waits for it. Ends and returns requests that can never be admitted, because the cache of a replacement device is
+        too small for them."""
         if not self.waiting:
             return []
         ended: list[Request] = []
@@ -129,7 +129,8 @@ class Admission:
         return ended
 
     def _cached_prefix(self, prefix: list[bytes]) -> list[int]:
-        """Own the cached blocks that the request can start with; in recurrent models, up to a state checkpoint."""
+        """Own and return the cached blocks that a request can start with; in recurrent models, up to a state
+        checkpoint."""
         known = self.blocks.get_cached(prefix)
         if self.recurrent:
             covered = self.checkpoints.longest(prefix[: len(known)])
@@ -138,7 +139,7 @@ class Admission:
         return known
 
     def _start(self, request: Request, known: list[int]) -> None:
-        """Start a request, or resume it after a preemption, behind its cached blocks."""
+        """Start a request, or resume it after a preemption, after its cached blocks `known`."""
         self.waiting.remove(request)
         request.blocks = known
         request.req_index = self._free_indices.pop()
@@ -158,8 +159,8 @@ class Admission:
             self.checkpoints.restore(block_hashes(request, request.computed)[-1], request.req_index)
 
     def reserve(self, extra: int) -> None:
-        """Allocate blocks for `extra` more tokens of every running request; preempts the last one while there are too
-        few."""
+        """Allocate blocks for `extra` more tokens of every running request; preempts the last request while there are
+        too few."""
         for request in self.running.copy():
             tokens = min(len(request.tokens) + extra, self.max_model_len)
             while len(request.blocks) * KV_BLOCK < tokens and request in self.running:
@@ -168,7 +169,7 @@ class Admission:
 
     def reserve_free(self, requests: Iterable[Request], extra: int) -> bool:
         """Allocate blocks for `extra` more tokens of these requests; False if that would take a preemption."""
-        growing: dict[Request, int] = {}  # to a number of tokens
+        growing: dict[Request, int] = {}  # request -> number of tokens that it needs blocks for
         missing = 0
         for request in requests:
             tokens = len(request.tokens) + extra
@@ -180,8 +181,8 @@ class Admission:
         return missing <= self.blocks.available and all(map(self._grow, growing, growing.values()))
 
     def accept_tokens(self, request: Request, count: int, tokens: list[int]) -> tuple[int, ...]:
-        """Add `count` computed rows and their tokens, up to the request's end, and publish full blocks for reuse.
-        Returns the tokens that were added."""
+        """Record `count` computed rows, append their tokens up to the request's end, and publish full blocks for reuse.
+        Returns the appended tokens."""
         before = request.computed
         tokens_left = self.tokens_left(request)
         if request.constraint is None and len(tokens) < tokens_left and request.stop_token_ids.isdisjoint(tokens):
@@ -197,7 +198,7 @@ class Admission:
         if request.computed // KV_BLOCK > first:
             for index, block_hash in enumerate(block_hashes(request, request.computed)[first:], first):
                 self.blocks.register(request.blocks[index], block_hash)
-        if self.recurrent and request.computed == before + count > before:  # else states are of other rows
+        if self.recurrent and request.computed == before + count > before:  # else the states are ahead of the tokens
             keep_state(self.checkpoints, request, len(self.running))
         if request.finish_reason:
             self.finish(request, request.finish_reason)
@@ -231,7 +232,7 @@ class Admission:
 
 
 def _pending_hashes(request: Request) -> list[bytes]:
-    """Hashes of the full prompt blocks that are not computed yet."""
+    """Return the hashes of the full blocks of a request that are not computed yet."""
     if request.pending <= 1:
         return []
     return block_hashes(request, len(request.tokens))[request.computed // KV_BLOCK :]

@@ -1,5 +1,5 @@
-"""Greedy decoding on the device: how many steps run before the host reads their tokens, and how many are queued ahead
-of the next read."""
+"""Multi-step greedy decoding: the number of steps that run before the host reads their tokens, and of those queued
+ahead of the next read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.state_positions import keeps_answers, rows_to_block_end
 
 MAX_STEPS = 32
-"""Largest number of steps before the host reads tokens; counts double up to this, so that the first tokens come at
+"""Maximum steps before the host reads tokens; the number doubles up to this, so that the first tokens arrive at
 once."""
 
 _WAITING_SECONDS = 0.02
@@ -27,8 +27,8 @@ _WAITING_SECONDS = 0.02
 
 _SHARE = 10
 _SHORT_SECONDS = 0.01
-"""When two runs of steps are in flight, each gets 1 / _SHARE of the interval, but at least _SHORT_SECONDS: the host
-needs about a millisecond for each, and a new request waits for both."""
+"""If two runs of steps are in flight, each gets 1 / _SHARE of the interval, because a new request waits for both, but
+at least _SHORT_SECONDS, because the host needs about a millisecond for each."""
 
 
 class MultiStepScheduler:
@@ -40,7 +40,7 @@ class MultiStepScheduler:
         self._results = results
 
     def restart(self, runner: Runner | RequestGroups) -> None:
-        """Start with few steps again: blocks were reassigned and requests were admitted."""
+        """Start with few steps again, after blocks were reassigned or requests admitted."""
         self.step_count.last = 0
         runner.multi_step.forget()
 
@@ -53,10 +53,10 @@ class MultiStepScheduler:
     ) -> list[RequestOutput]:
         """Decode tokens of all running requests, or of some for which blocks are reserved, all of them greedy.
 
-        most: number of tokens of each after which something else may be due.
+        most: maximum tokens of each, because other work may be due then.
 
-        Further steps are queued before the last ones are read, so that the device never waits for the host. Not while
-        requests wait for admission, and not in recurrent models, whose states cannot be rolled back.
+        Further steps are queued before the last ones are read, so that the device never waits for the host; but not
+        while requests wait for admission, nor in recurrent models, whose states cannot be rolled back.
         """
         admission = self._admission
         runs_ahead = runner.multi_step.can_run_ahead and not admission.waiting and not admission.recurrent
@@ -69,8 +69,8 @@ class MultiStepScheduler:
         return self._accept(requests, tokens)
 
     def queue_one(self, runner: Runner, requests: list[Request]) -> Callable[[], list[RequestOutput]]:
-        """Queue a step of greedy requests for which blocks are reserved; returns the function that waits for it. Prompt
-        steps may be queued before it is called."""
+        """Queue a step of greedy requests for which blocks are reserved, and return a function that waits for it.
+        Prompt steps may be queued before it is called."""
         decoder = runner.multi_step
         buffer_rows, _ = decoder.take(last_rows(requests))
         first = decoder.prepare(buffer_rows.values(), 1)
@@ -91,7 +91,7 @@ class MultiStepScheduler:
         return outputs
 
     def _length(self, runs_ahead: bool, most: float) -> int:
-        """Number of steps before the next read."""
+        """Return the number of steps before the next read."""
         admission = self._admission
         tokens_left = int(min(most, *map(admission.tokens_left, admission.running)))
         if admission.recurrent and keeps_answers(admission.checkpoints, len(admission.running)):
@@ -99,7 +99,7 @@ class MultiStepScheduler:
         return self.step_count.length(tokens_left, waiting=bool(admission.waiting), followed=runs_ahead)
 
     def _ahead(self, count: int, most: float) -> tuple[int, list[Request]]:
-        """Number of tokens to queue after the next `count`, at most `most`, and for which requests."""
+        """Return the number of tokens to queue after the next `count`, at most `most`, and their requests."""
         admission = self._admission
         tokens_left: dict[Request, int] = {}
         for request in admission.running:
@@ -114,9 +114,9 @@ class MultiStepScheduler:
 
 
 class StepCountPolicy:
-    """Number of steps per read. seconds: longest interval between two reads, so that text keeps flowing on slow
-    devices. token_seconds: duration of the last step; 0: unknown. last: the last number of steps; 0: start with
-    one."""
+    """The choice of the number of steps per read. seconds: maximum interval between two reads, so that slow devices
+    still stream text. token_seconds: duration of the last step; 0: unknown. last: the last number of steps; 0: start
+    with one."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -129,17 +129,18 @@ class StepCountPolicy:
         self.token_seconds = seconds / count
 
     def length(self, tokens_left: int, *, waiting: bool, followed: bool) -> int:
-        """Number of steps to run now, for requests that may all generate tokens_left more: doubles up to the time
-        budget. followed: further steps may be queued after these."""
+        """Return the number of steps to run now, for requests that may all generate tokens_left more: it doubles up to
+        the time budget. followed: further steps may be queued after these."""
         most = self._affordable(min(self.seconds, _WAITING_SECONDS) if waiting else self.seconds)
         return max(1, min(2 * self.last, (followed and self._short()) or most, tokens_left, MAX_STEPS))
 
     def ahead(self, count: int, tokens_left: int) -> int:
-        """Number of steps to queue after the next `count`, given how many tokens are left then."""
+        """Return the number of steps to queue after the next `count`. tokens_left: after those."""
         return max(0, min(2 * count, self._short(), tokens_left))
 
     def _short(self) -> int:
-        """Largest number of steps if two runs are in flight: together no longer than one alone. 0: no time for that."""
+        """Return the maximum steps of each run if two are in flight, so that both together take no longer than one
+        alone; 0 if that is too short."""
         short = max(self.seconds / _SHARE, _SHORT_SECONDS)
         return min(self._affordable(self.seconds) // 2, max(1, self._affordable(short)), MAX_STEPS // 2)
 
@@ -148,7 +149,7 @@ class StepCountPolicy:
 
 
 def last_rows(requests: Iterable[Request]) -> list[ScheduledTokens]:
-    """Return the last row of each request: the one that decodes its next token."""
+    """Return the last row of each request, from which its next token is decoded."""
     rows: list[ScheduledTokens] = []
     for request in requests:
         rows.append(ScheduledTokens(request.req_index, request.computed, (request.tokens[request.computed],)))

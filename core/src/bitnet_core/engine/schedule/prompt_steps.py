@@ -1,8 +1,8 @@
-"""Steps with prompts: their rows, the speed that sets their size, and steps that are queued before the last is read.
+"""Steps with prompts: their rows, their size by the measured speed, and steps that are queued before the last is read.
 
-The rows of a step do not depend on the tokens that the step before chooses, as each request whose prompt has ended
-waits for its token. So the device need not wait for the host between two of them. It works in queue order: blocks of a
-queued step can be shared at once, and those of a request that ends meanwhile are overwritten by later steps only.
+The rows of a step do not depend on the tokens of the step before, as each request whose prompt has ended waits for its
+first token. So the device need not wait for the host between two such steps. It works in queue order: blocks of a
+queued step can be shared at once, and those of a request that ends meanwhile are only overwritten by later steps.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.state_positions import rows_to_checkpoint
 
 SHARED_SECONDS = 0.04
-"""Seconds that a step which also decodes may take, by the speed of the last large step, if it has more than
-_SHARED_ROWS rows; and seconds of prompt steps after which requests that decode apart from prompts get a step."""
+"""Time limit in seconds of a step that also decodes, if it has more than _SHARED_ROWS rows, estimated from the speed of
+the last large step. Also the seconds of prompt steps after which requests that decode in separate steps get one."""
 
 _SHARED_ROWS = 1024
-"""Rows that a step which also decodes may have on any device: decoding requests wait for the whole step."""
+"""Rows that a step that also decodes may have on any device; more only within SHARED_SECONDS, because decoding requests
+wait for the whole step."""
 
 _SCORED_ROWS = 64
-"""Rows of one request per step if all their logits are needed: these must fit in host memory beside the model."""
+"""Rows of one request per step if all their logits are needed: these take host memory too."""
 
 _IN_FLIGHT = 2
-"""Most steps whose tokens are not read: as many readbacks as a device may have pending."""
+"""Maximum steps whose tokens are not read yet: the number of readbacks that a device may have pending."""
 
 _WAITED = 1e-4
-"""Seconds of a read from which on it has waited for the device, which begins the next step at its end."""
+"""Duration of a read in seconds from which it must have waited for the device, which then begins the next step."""
 
 
 class PromptBatch(NamedTuple):
-    """The rows of a step. taken: each request with its number of rows and those whose logits are needed. ordered:
-    these rows of all requests in the order of the step; wanted: their numbers in the step."""
+    """The rows of a step. taken: for each request its number of rows and the SampleRows whose logits are needed.
+    ordered: the SampleRows of all requests in the order of the step; wanted: their row indices in the step."""
 
     spans: list[ScheduledTokens]
     taken: list[tuple[Request, int, list[SampleRow]]]
@@ -57,8 +58,8 @@ class PromptBatch(NamedTuple):
 
 @dataclass(slots=True)
 class StepInFlight:
-    """A queued step that ended prompts. owned: the block lists of its requests. began: time.perf_counter() when the
-    device began it, None if that is not known. read: waits for the logits."""
+    """A queued step with the last rows of prompts. owned: the block lists of its requests. began: time.perf_counter()
+    when the device began it, None if unknown. read: waits for the logits."""
 
     batch: PromptBatch
     owned: list[list[int]]
@@ -66,7 +67,7 @@ class StepInFlight:
     read: Callable[[], Sequence[TopLogits]]
 
     def stands(self, row: int) -> bool:
-        """Return whether the request of a row has kept its place since: it gets other blocks if it was preempted."""
+        """Return whether the row is still valid: a request that was preempted since has other blocks."""
         return self.batch.ordered[row].request.blocks is self.owned[row]
 
 
@@ -77,26 +78,26 @@ class PromptScheduler:
         self._admission = admission
         self._results = results
         self.in_flight: list[StepInFlight] = []
-        self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before it
-        self._idle = True  # the device has ended the last step with prompts, as its logits were read
+        self._rows_per_second = 0.0  # of the last step with _SHARED_ROWS rows or more; 0 before the first
+        self._idle = True  # True if the device has ended the last step with prompts: its logits were read
 
     def awaited(self) -> bool:
-        """Return whether first tokens of requests are to be read; steps that no request waits for are forgotten."""
+        """Return whether first tokens of requests are in flight, and drop steps that no request waits for."""
         self.in_flight = [step for step in self.in_flight if any(map(step.stands, range(len(step.owned))))]
         return bool(self.in_flight)
 
     def forget(self) -> None:
-        """Forget the steps in flight: the device or its cache is given up."""
+        """Drop the steps in flight: the device or its cache is given up."""
         self.in_flight.clear()
 
     def step(self, runner: Runner | RequestGroups, requests: Sequence[Request], chunk: int) -> list[RequestOutput]:
-        """Run one row of each of these requests that decodes, and as many prompt rows as `chunk` allows.
+        """Run one row of each decoding request, and as many prompt rows as `chunk` allows.
 
-        On a device that allows it, the first tokens of greedy requests are read after the next step was queued, by the
-        next call of `step` or `read`. Outputs of requests without a token are left in StepResults.
+        If the device allows it, the first tokens of greedy requests are read after the next step was queued, by the
+        next call of `step` or `read`. Outputs of requests without a token are added to StepResults.left.
         """
         follows = self.awaited()
-        if len(self.in_flight) == _IN_FLIGHT:  # an error interrupted the last read
+        if len(self.in_flight) == _IN_FLIGHT:  # only after an error has interrupted the last read
             return self.read()
         batch = self._batch(requests, chunk)
         if not batch.ordered:
@@ -163,11 +164,11 @@ class PromptScheduler:
         read = runner.queue_prompts(batch.spans, batch.wanted, batch.logits_requests, chunk)
         owned = [row.request.blocks for row in batch.ordered]
         self.in_flight.append(StepInFlight(batch, owned, began, read))
-        self._idle = True  # once it is read
+        self._idle = True  # holds once the step is read
         self._results.left += [self._results.process_rows(request, count, []) for request, count, _ in batch.taken]
 
     def _keep_speed(self, rows: int, seconds: float) -> None:
-        """Keep the speed of a step, if it is large: the average since the start would include compilation."""
+        """Store the speed of a step if it is large. An average since the start would include compilation."""
         if rows >= _SHARED_ROWS:
             self._rows_per_second = rows / seconds
 
@@ -179,13 +180,14 @@ class PromptScheduler:
 
 
 def _reads_later(runner: Runner, batch: PromptBatch) -> bool:
-    """Return whether all tokens of a step can be read when its logits are gone."""
+    """Return whether all tokens of a step can be read after its logits were overwritten."""
     greedy = all(row.request.greedy and row.scored_at < 0 for row in batch.ordered)
     return greedy and runner.reads_later(len(batch.ordered))
 
 
 def _rows_of(request: Request, count: int) -> list[SampleRow]:
-    """Return the rows, of the request's next `count`, whose logits are needed: the last one, or all if it is scored."""
+    """Return those of the request's next `count` rows whose logits are needed: the last one of the prompt, or all if
+    the request is scored."""
     done = 0 < count == request.pending
     chooses = done and request.max_tokens > 0
     if request.scored:

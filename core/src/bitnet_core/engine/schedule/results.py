@@ -11,7 +11,7 @@ from bitnet_core.engine.schedule.admission import Admission
 
 
 class RequestOutput(NamedTuple):
-    """New tokens of one request; request.finish_reason says whether it has ended."""
+    """New tokens of one request; request.finish_reason is set if it has ended."""
 
     request: Request
     tokens: tuple[int, ...]
@@ -19,7 +19,7 @@ class RequestOutput(NamedTuple):
 
 class StepResults:
     """Applies sampled rows and errors to requests. errors: as in Scheduler. left: outputs that the next step returns
-    beside its own."""
+    with its own."""
 
     def __init__(self, admission: Admission, errors: ErrorLog) -> None:
         self._admission = admission
@@ -27,13 +27,13 @@ class StepResults:
         self.left: list[RequestOutput] = []
 
     def take_left(self) -> list[RequestOutput]:
-        """Return the outputs of `left`, once."""
+        """Return the outputs of `left`, and clear it."""
         left = self.left
         self.left = []
         return left
 
     def process_rows(self, request: Request, count: int, rows: list[SampleRow]) -> RequestOutput:
-        """Add `count` computed rows, and the token that was sampled from the last of `rows`."""
+        """Record `count` computed rows, and append the token that was sampled from the last of `rows`."""
         failed = next((row.error for row in rows if row.error is not None), None)
         if failed is not None:
             return self.fail(request, failed)
@@ -47,7 +47,7 @@ class StepResults:
             return self.fail(request, exc)
 
     def fail(self, request: Request, error: Exception, tokens: tuple[int, ...] = ()) -> RequestOutput:
-        """End a request with an error, after these tokens of the step."""
+        """End a request with an error. tokens: those that the step generated before."""
         self._errors.add(error)
         request.error = error
         self._admission.finish(request, "error")

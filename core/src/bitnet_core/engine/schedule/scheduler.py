@@ -1,9 +1,9 @@
-"""Choose the rows of the next step: admission, chunked prefill, multi-step greedy decoding, preemption.
+"""The scheduler: admission, chunked prefill, multi-step greedy decoding, preemption.
 
 A step either mixes prompt chunks with one row of every decoding request, or, when no prompt is pending, replays a
 recorded decode step (iteration-level scheduling of Orca, Yu et al. 2022, with the preemption of PagedAttention, Kwon et
-al. 2023). Where such a mixture is slow, steps of prompts and of decoding requests take turns. A failure while a token
-is chosen ends that request only.
+al. 2023). On devices on which mixed steps are slow, steps of prompts and of decoding requests alternate. A failure
+while a token is sampled ends that request only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bitnet_core.engine.schedule.speculative import SpeculativeScheduler
 
 
 class Scheduler:
-    """Run requests on a model runner. A step that a device error interrupted has changed nothing and can be retried.
+    """The scheduler of one model runner. A step that a device error interrupts changes nothing and can be retried.
 
     stream_interval: as in StepCountPolicy. waiting, running: the requests. counts: the counters of engine.counters, the
     evictions of discarded block pools, and the tokens of decode-only steps ("decoded_tokens"). seconds: of steps with
@@ -54,7 +54,7 @@ class Scheduler:
         self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
         self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
         self.prompts = PromptScheduler(self._admission, self._results)
-        self._prompt_seconds = 0.0  # of steps of prompts alone, for which decoding requests have waited
+        self._prompt_seconds = 0.0  # of prompt-only steps since the last decode step
         self._aborted: deque[Request] = deque()
 
     def attach(self, runner: Runner | RequestGroups, blocks: BlockPool) -> None:
@@ -63,7 +63,7 @@ class Scheduler:
         self._admission.attach(runner.cache, blocks)
 
     def detach(self) -> None:
-        """Forget the runner and the cache."""
+        """Drop the runner and the cache."""
         self.prompts.forget()
         self._admission.detach()
 
@@ -91,7 +91,7 @@ class Scheduler:
         while self._aborted:
             self.finish_request(self._aborted.popleft())
         queued = self.multi_step.queued(self._runner) if self._runner.multi_step.in_flight else 0
-        if self.waiting and not queued:  # steps in flight are read first
+        if self.waiting and not queued:  # requests are admitted only after the steps in flight are read
             self._admit()
         done: list[RequestOutput] = []
         if self.running:
@@ -128,7 +128,7 @@ class Scheduler:
             greedy = greedy and request.greedy
         if self.prompts.in_flight and self.prompts.awaited():
             return self.prompts.read()
-        most = math.inf  # tokens of each request before draft tokens may be verified
+        most = math.inf  # maximum tokens of each request before draft tokens should be verified
         speculative = self.speculative
         if speculative.drafter is not None:
             assert isinstance(self._runner, Runner)  # draft tokens are verified on one device only
@@ -150,7 +150,7 @@ class Scheduler:
             self._admission.preempt(request)
 
     def fail_all(self, error: Exception) -> list[RequestOutput]:
-        """End every request with an error that none of them caused."""
+        """End every request with an error that no request caused."""
         outputs = [self._results.fail(request, error) for request in (*self.running, *self.waiting)]
         return self._results.take_left() + outputs
 
@@ -163,7 +163,7 @@ class Scheduler:
         self._admission.finish(request, reason)
 
     def abort_request(self, request: Request) -> None:
-        """End a request before the next step; for finalizers, which may run at any point of any thread."""
+        """End a request before the next step; for finalizers, which may run in any thread at any time."""
         self._aborted.append(request)
 
     def borrow_index(self, tokens: int) -> AbstractContextManager[int]:
@@ -208,7 +208,7 @@ class Scheduler:
         return done
 
     def _turn(self, runner: Runner, decoding: list[Request], pending: list[Request]) -> list[RequestOutput]:
-        """Queue a step of the decoding requests and the next one with prompts, before the tokens of either are read."""
+        """Queue a step of the decoding requests and one with prompts, before the tokens of either are read."""
         self._prompt_seconds = 0.0
         read = self.multi_step.queue_one(runner, decoding)
         if self.prompts.awaited():
@@ -217,7 +217,7 @@ class Scheduler:
         return read()
 
     def _sampled(self, requests: list[Request]) -> list[RequestOutput]:
-        """Decode one token of all running requests, or of some for which blocks are reserved."""
+        """Decode one token of all running requests, or of these for which blocks are reserved."""
         self._admission.reserve(1)
         rows, logits_requests = order_rows([SampleRow(request) for request in requests])
         apply_all(rows, self._runner.decode_step(last_rows(row.request for row in rows), logits_requests))

@@ -1,7 +1,8 @@
-"""Speculative steps: verify draft tokens of the running requests beside their last tokens, and keep the right ones.
+"""Speculative steps: compute the last tokens of the running requests together with draft tokens, and keep those that
+are accepted.
 
-A draft token is right if it is the token that the request's sampler chooses from the logits of the row before it, as it
-would in a step of its own. So texts are those without speculation if a row's logits do not depend on the other rows.
+A draft token is accepted if the request's sampler chooses it from the logits of the row before it. So texts are the
+same as without speculation, provided that a row's logits do not depend on the other rows of the step.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from bitnet_core.engine.speculation.policy import MAX_DRAFT, DraftPolicy
 
 
 class SpeculativeScheduler:
-    """Schedules steps that verify draft tokens. drafter: None for no speculation, and no method is called then. rows:
-    largest number of rows of such a step. policy: as of the drafter."""
+    """Schedules steps that verify draft tokens. drafter: None without speculation, when no method is called. rows:
+    maximum rows of such a step. policy: that of the drafter."""
 
     def __init__(self, admission: Admission, results: StepResults, counts: dict[str, int]) -> None:
         self.drafter: Drafter | None = None
@@ -36,14 +37,14 @@ class SpeculativeScheduler:
         self._counts = counts
 
     def use(self, drafter: Drafter | None, rows: int) -> None:
-        """Use a drafter; what is known about costs and acceptance is kept if it is the present one."""
+        """Use a drafter; the measured costs and acceptance are kept if it is the current one."""
         if drafter is not self.drafter:
             self.policy = DraftPolicy(drafter.kind if drafter else "off", self._counts)
         self.drafter = drafter
         self.rows = rows
 
     def stepped(self, outputs: Sequence[RequestOutput], seconds: float) -> None:
-        """Take the duration of steps without draft tokens."""
+        """Pass the duration of steps without draft tokens to the policy."""
         steps = 0
         for output in outputs:
             steps = max(steps, len(output.tokens))
@@ -51,21 +52,21 @@ class SpeculativeScheduler:
             self.policy.stepped(len(outputs), seconds, steps)
 
     def step(self, runner: Runner, drafter: Drafter) -> list[RequestOutput] | None:
-        """Verify draft tokens in one step with a row of every other running request, when `policy.until_next` is 0;
-        None if no draft seems worth it."""
+        """Verify draft tokens in one step with a row of every other running request; to be called when
+        `policy.until_next` is 0. Returns None if no draft is expected to pay."""
         began = time.perf_counter()
         self._admission.reserve(1)
         drafts, drafting = self._drafts(drafter)
         return self._verify(runner, drafter, drafts, began + drafting) if drafts else None
 
     def _drafts(self, drafter: Drafter) -> tuple[dict[Request, list[int]], float]:
-        """Return the draft tokens to verify, and the seconds that drafting took. No request is preempted for them."""
+        """Return the draft tokens to verify, and the seconds that drafting took. Their blocks preempt no request."""
         admission = self._admission
         running = admission.running
         most: dict[Request, int] = {}
         for request in running:
             left = admission.tokens_left(request)
-            if admission.recurrent:  # states may be kept at the end of a block
+            if admission.recurrent:  # a step may end at the end of a block, at which states are kept
                 left = min(left, rows_to_block_end(request))
             most[request] = min(left - 1, MAX_DRAFT)
         limits = self.policy.limits(running, most, self.rows)
@@ -85,7 +86,7 @@ class SpeculativeScheduler:
     def _verify(
         self, runner: Runner, drafter: Drafter, drafts: dict[Request, list[int]], began: float
     ) -> list[RequestOutput]:
-        """Verify draft tokens. began: start of the step on the clock, without the time of drafting."""
+        """Verify draft tokens. began: time.perf_counter() at the start of the step, after drafting."""
         running = self._admission.running.copy()
         rows = {request: _rows_of(request, drafts.get(request, [])) for request in running}
         ordered, logits_requests = order_rows([row for some in rows.values() for row in some])
@@ -112,8 +113,8 @@ class SpeculativeScheduler:
     def _accept(
         self, request: Request, rows: Sequence[SampleRow], draft: Sequence[int], logits: dict[SampleRow, TopLogits]
     ) -> tuple[RequestOutput, int]:
-        """Sample from the rows one by one, until a token is not that of the draft or the request ends. Returns the
-        tokens and the number of accepted draft tokens. Cache rows of rejected ones are overwritten later."""
+        """Sample from the rows one by one, until a token differs from the draft or the request ends. Returns the tokens
+        and the number of accepted draft tokens. Cache rows of rejected ones are overwritten later."""
         tokens: list[int] = []
         accepted = 0
         for number, row in enumerate(rows):
@@ -127,8 +128,8 @@ class SpeculativeScheduler:
 
 
 def _rows_of(request: Request, draft: Sequence[int]) -> list[SampleRow]:
-    """Return the row of the request's last token and one for each draft token, up to one that its constraint forbids
-    or that ends it."""
+    """Return the row of the request's last token and one per draft token, up to a token that the request's constraint
+    forbids or that ends the request."""
     rows = [SampleRow(request)]
     if request.constraint is None:
         return rows + [SampleRow(request, drafted=number) for number in range(1, len(draft) + 1)]
@@ -141,7 +142,7 @@ def _rows_of(request: Request, draft: Sequence[int]) -> list[SampleRow]:
 
 
 def _masks_after(constraint: Constraint, mask: Mask, draft: Sequence[int]) -> list[Mask]:
-    """Return the constraint's masks after each draft token. mask: the present one. Ends before a token that is
+    """Return the constraint's mask after each draft token. mask: the current one. The list ends before a token that is
     forbidden, or after which the constraint allows no further token or fails."""
     masks: list[Mask] = []
     try:
@@ -151,13 +152,13 @@ def _masks_after(constraint: Constraint, mask: Mask, draft: Sequence[int]) -> li
                 break
             mask = ahead.mask()
             masks.append(mask)
-    except Exception:  # noqa: BLE001 - it fails again, and ends the request, if the tokens are chosen
+    except Exception:  # noqa: BLE001 - if the tokens are sampled, it fails again and ends the request
         pass
     return masks
 
 
 def _spans(rows: Sequence[SampleRow], drafts: dict[Request, list[int]]) -> list[ScheduledTokens]:
-    """Return the tokens to compute for rows in the order of the step, which keeps those of a request together."""
+    """Return the tokens to compute. rows: in the order of the step, those of a request together."""
     spans: list[ScheduledTokens] = []
     for request, group in groupby(rows, key=lambda row: row.request):
         count = sum(1 for _ in group) - 1

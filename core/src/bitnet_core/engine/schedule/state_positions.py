@@ -1,7 +1,8 @@
-"""The positions at which the states of delta nets are kept for later requests, all of them ends of full blocks.
+"""The positions of state checkpoints, at which delta net states are kept for later requests: all are ends of full
+blocks.
 
-A later turn of a conversation begins at the end of an earlier prompt or answer, or somewhere in an edited message. So
-states are kept near the end of each prompt, at the last full block of each answer, and along long prompts.
+A later turn of a conversation continues after an earlier prompt or answer, or somewhere in an edited message. So states
+are kept near the end of each prompt, at the last full block of each answer, and along long prompts.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.request.request import Request
 
 _GENERATION_PROMPT = 16
-"""Tokens at the end of a prompt that the next turn may lack: the template's words that begin the answer, such as
+"""Tokens at the end of a prompt that the next turn may not have: the template's beginning of the answer, such as
 <think>."""
 
 _SPACING = 1024
-"""Fewest tokens between two checkpoints of one prompt, other than the last."""
+"""Minimum tokens between two checkpoints of one prompt, except the last."""
 
 
 def prompt_checkpoint(prompt_tokens: int, chunk: int) -> int:
     """Return the position of the checkpoint near the end of a prompt: 0 if the prompt has no full block.
 
-    A prompt of whole blocks that fits in a step of `chunk` rows is computed in one piece; the same prompt again then
-    finds no checkpoint, as its last token has to be computed.
+    A prompt of whole blocks that fits in a step of `chunk` rows is computed in one piece. If the same prompt is sent
+    again, it finds no checkpoint, because its last token has to be computed.
     """
     blocks = prompt_tokens // KV_BLOCK * KV_BLOCK
     if blocks == prompt_tokens <= chunk:
@@ -33,8 +34,7 @@ def prompt_checkpoint(prompt_tokens: int, chunk: int) -> int:
 
 
 def rows_to_checkpoint(request: Request, count: int, chunk: int) -> int:
-    """Return how many of the next `count` rows to compute, so that the step ends at a position at which states can be
-    kept."""
+    """Return how many of the next `count` rows to compute, so that the step ends at a possible checkpoint."""
     start = request.computed
     if start < (end := prompt_checkpoint(request.prompt_tokens, chunk)):
         count = min(count, end - start)
@@ -45,18 +45,18 @@ def rows_to_checkpoint(request: Request, count: int, chunk: int) -> int:
 
 
 def rows_to_block_end(request: Request) -> int:
-    """Return the number of rows up to the end of the block that the next row is in."""
+    """Return the number of rows up to the end of the block of the next row."""
     return KV_BLOCK - request.computed % KV_BLOCK
 
 
 def keeps_answers(checkpoints: StateCheckpoints, running: int) -> bool:
-    """Return True if there is a checkpoint for the prompt and one for the answer of each running request. Else those of
-    prompts come first: they also serve turns that lack the answer."""
+    """Return True if there are enough checkpoints for the prompt and the answer of each running request. If not, only
+    prompts get them: these also serve turns without the answer."""
     return 2 * running <= checkpoints.capacity
 
 
 def keep_state(checkpoints: StateCheckpoints, request: Request, running: int) -> None:
-    """Keep the states of a request whose last row was the end of a block, if a later request may begin here.
+    """Keep the states of a request whose last row was the end of a block, if a later request may start here.
 
     running: number of requests. An answer keeps its last full block only.
     """

@@ -1,1 +1,1 @@
-"""Speculative decoding: drafters, and the choice of how many draft tokens a step verifies."""
+"""Speculative decoding: drafters, and the choice of the number of draft tokens."""

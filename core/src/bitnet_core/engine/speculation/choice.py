@@ -1,4 +1,4 @@
-"""The choice of a drafter by the options, the model and the device."""
+"""Choose a drafter by the options, the model and the device."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Speculation:
         """Raise UsageError if the user asks for speculation, and steps on the device cannot verify draft tokens."""
         reason = self._refusal(info)
         if reason and self._asked:
-            raise UsageError(f"speculation ({self.kind}) is asked for, but {reason}")
+            raise UsageError(f"speculation ({self.kind}) was requested, but {reason}")
 
     def load(self, runner: Callable[[], Runner]) -> None:
-        """Create the drafter. runner(): returns the runner in use."""
+        """Create the drafter. runner: returns the runner in use."""
         if self.kind == "mtp":
             self.drafter = PredictionDrafter(runner)
         elif self.kind != "off":
             self.drafter = self._draft_model() if self._draft_model else PromptLookup()
 
     def rows(self, info: DeviceInfo, *, group_scales: bool) -> int:
-        """Return the largest number of rows in which the device can verify draft tokens; 0 if it cannot, or if there is
-        no speculation. Logs the reason once. group_scales: as in invariant_rows."""
+        """Return the maximum rows of a step that verifies draft tokens on the device; 0 if it cannot, or if there is no
+        speculation. Logs the reason once. group_scales: as in invariant_rows."""
         if self.kind == "off":
             return 0
         reason = self._refusal(info)
@@ -71,7 +71,7 @@ class Speculation:
         return 0 if reason else invariant_rows(self._config, info, group_scales=group_scales)
 
     def figures(self, counts: Mapping[str, int]) -> dict[str, Any]:
-        """Return the kind, the reason why it is off, and the figures of the counters about draft tokens."""
+        """Return the kind, the reason why it is off, and the counters of draft tokens."""
         drafted = counts["draft_tokens"]
         accepted = counts["accepted_tokens"]
         return {
@@ -126,7 +126,7 @@ def refusal(options: EngineOptions, config: ModelConfig, info: DeviceInfo) -> st
 
 
 def verify_rows(options: EngineOptions, config: ModelConfig, info: DeviceInfo, sequences: int, chunk: int) -> int:
-    """Return the largest number of rows of a step that verifies draft tokens; 0 if there is none."""
+    """Return the maximum rows of a step that verifies draft tokens; 0 if draft tokens cannot be verified."""
     if options.speculate == "off" or refusal(options, config, info):
         return 0
     return min(invariant_rows(config, info, group_scales=True), chunk, max(sequences, FEW_ROWS))

@@ -1,7 +1,7 @@
 """Draft tokens by a smaller model of the same vocabulary (Leviathan et al. 2023), on the same or another device.
 
-The draft model has a cache of its own. It holds the keys and values of each request's tokens up to its last proposal,
-draft tokens included; those of rejected ones are overwritten, and tokens that it missed are computed first.
+The draft model has its own cache. It holds the keys and values of each request's tokens up to its last proposal, draft
+tokens included; those of rejected ones are overwritten, and tokens that are missing are computed first.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Sequence:
-    """The cache of one request. tokens: those whose keys and values the cache holds; the first `known` are known to be
-    the request's."""
+    """The cache of one request. tokens: those whose keys and values are in the cache; the first `known` of them were
+    compared with the request's."""
 
     req_index: int
     blocks: list[int] = field(default_factory=list)
@@ -50,7 +50,7 @@ class DraftModel:
         self._closed = False
 
     def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
-        """Return the draft model's greedy tokens. A failure of its device ends speculation and no request."""
+        """Return the draft model's greedy tokens. A failure of its device ends speculation, but no request."""
         if self._closed:
             return {}
         try:
@@ -61,7 +61,7 @@ class DraftModel:
             return {}
 
     def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
-        """Do nothing: the next proposal finds the tokens that the cache lacks."""
+        """Do nothing: the next proposal determines which tokens the cache lacks."""
 
     def close(self) -> None:
         """Free the draft model and close its device and its file; may be called twice."""
@@ -98,8 +98,8 @@ class DraftModel:
         return drafts
 
     def _sequence(self, request: Request, length: int, kept: Mapping[Request, int]) -> _Sequence | None:
-        """Return the request's sequence with blocks for `length` tokens; None if there is no room for it. kept: the
-        requests whose sequences stay."""
+        """Return the request's sequence with blocks for `length` tokens; None if the cache is too small. kept: the
+        requests whose sequences must not be evicted."""
         if length > self.engine.max_model_len:
             return None
         sequence = self._sequences.pop(request, None)
@@ -119,7 +119,7 @@ class DraftModel:
         return sequence
 
     def _evict(self, kept: Mapping[Request, int]) -> bool:
-        """Release the sequence that was not used for longest; False if all of them are to be kept."""
+        """Release the least recently used sequence; False if all of them are in `kept`."""
         oldest = next((request for request in self._sequences if request not in kept), None)
         if oldest is None:
             return False
@@ -130,10 +130,10 @@ class DraftModel:
         sequence = self._sequences.pop(request)
         self._blocks.release(sequence.blocks)
         self._free.append(sequence.req_index)
-        self._runner.multi_step.forget()  # it may know a row of this request slot
+        self._runner.multi_step.forget()  # its rows may include one of this request slot
 
     def _catch_up(self, following: Mapping[Request, _Sequence]) -> None:
-        """Compute the tokens that the caches lack, but for the last one of each request."""
+        """Compute the tokens that the caches lack, except the last one of each request."""
         chunk = self.engine.scheduler.chunk
         for spans in _steps(_missing(following), chunk):
             for _ in self._runner.prompt_step(spans, [], [], chunk):
@@ -141,7 +141,7 @@ class DraftModel:
 
 
 def _missing(following: Mapping[Request, _Sequence]) -> Iterator[ScheduledTokens]:
-    """Yield the tokens that the cache lacks of each request, but for its last one."""
+    """Yield the tokens of each request that the cache lacks, except the last one."""
     for request, sequence in following.items():
         tokens = request.tokens
         start = sequence.known
@@ -152,7 +152,7 @@ def _missing(following: Mapping[Request, _Sequence]) -> Iterator[ScheduledTokens
 
 
 def _steps(spans: Iterable[ScheduledTokens], chunk: int) -> Iterator[list[ScheduledTokens]]:
-    """Yield the spans in steps of at most `chunk` rows; longer ones are cut."""
+    """Group spans into steps of at most `chunk` rows; spans are cut at the end of a step."""
     step: list[ScheduledTokens] = []
     spare = chunk
     for req_index, position, tokens in spans:

@@ -1,4 +1,4 @@
-"""The interface of drafters: a source of draft tokens, which the model verifies before it keeps them."""
+"""The interface of drafters, which propose draft tokens for the model to verify."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Drafter(Protocol):
     def kind(self) -> str: ...
 
     def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
-        """Return the draft tokens that may follow the present tokens of each request, at most its limit; requests
-        without any are left out. The limits are 1 or more."""
+        """Return draft tokens to follow the current tokens of each request, at most its limit. Requests without any are
+        left out. The limits are 1 or more."""
 
     def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
-        """Take the result of a verification: the first `accepted` of `drafted` tokens were right and are now among the
-        request's tokens, as is the token that the model chose after them. row: place of the request's first row, the
-        one before its draft tokens, in the step."""
+        """Report the result of a verification: the first `accepted` of `drafted` tokens were right and have been
+        appended to the request, followed by the token that the model chose. row: index in the step of the request's
+        first row, the one before its draft tokens."""
 
     def close(self) -> None:
         """Free everything; may be called twice."""

@@ -1,7 +1,7 @@
-"""The choice of how many draft tokens of each request a step verifies, from measured acceptance and measured costs.
+"""The choice of the number of draft tokens per request and step, from measured acceptance and measured costs.
 
-A draft token at depth d of a request is kept with probability p ** d, p the request's acceptance. The step that is
-expected to generate the most tokens per second is chosen; if that is the step without draft tokens, they do not pay.
+A draft token at depth d of a request is accepted with probability p ** d, with p the request's acceptance. The policy
+chooses the step that is expected to generate the most tokens per second; if that has no draft tokens, they do not pay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_DRAFT = 7
 """Largest number of draft tokens of a request in one step."""
 
 FIRST_DRAFT = 2
-"""Number of draft tokens before one of the request's has been accepted."""
+"""Number of draft tokens of a request of which none has been accepted yet."""
 
 _KEPT_OF_REQUEST = 0.95
 """Weight of earlier verifications of a request against the next one."""
@@ -32,29 +32,30 @@ _PRIOR_WEIGHT = 2
 """Number of draft tokens that the prior counts for."""
 
 _FIRST_PAUSE, _LAST_PAUSE = 16, 256
-"""Tokens until a draft is tried again after drafts did not pay; doubled each time, until speculation is off."""
+"""Tokens until a draft is tried again after drafts did not pay; doubled each time. After the last, speculation is off
+for the request."""
 
 _MAX_WAIT = 32
-"""Most tokens between two searches that found no draft."""
+"""Maximum tokens between two searches that find no draft."""
 
 _LAST_STEPS = 9
-"""Number of measurements of a size of steps that count."""
+"""Number of latest measurements per step size whose median counts."""
 
 _FIRST_GUESS = 0.6
-"""Acceptance that is assumed before anything was measured; it counts as _GUESS_WEIGHT draft tokens."""
+"""Acceptance that is assumed before any measurement; it counts as _GUESS_WEIGHT draft tokens."""
 _GUESS_WEIGHT = 4
 _KEPT = 0.98
 """Weight of earlier verifications of all requests against the next one."""
 
 _PLAIN_RUN = 16
-"""Number of consecutive steps without draft tokens that are measured together: the device runs some of them without the
-host, more the longer the run."""
+"""Number of consecutive steps without draft tokens that are measured together: the longer the run, the more of them the
+device runs without the host."""
 
 _PLAIN_EVERY = 1024
-"""Number of steps with draft tokens after which such a run is measured again: costs change as texts grow."""
+"""Number of steps with draft tokens after which such a run is measured again, because costs change as texts grow."""
 
 _SLOW_SECONDS = 0.005
-"""From this duration of a token on, looking for a draft after each token costs little."""
+"""Duration of a token in seconds from which the cost of looking for a draft after each token is negligible."""
 
 _NOTHING_RIGHT = 200
 """Number of draft tokens, none of them right, after which a warning is logged."""
@@ -67,20 +68,20 @@ class DraftPolicy:
         self.kind = kind
         self._counts = counts
         self._plain = StepCosts()  # of steps without draft tokens, by number of requests
-        self._verifying = StepCosts()  # of those with, by number of rows
-        self._drafting = StepCosts()  # of proposals, by largest number of draft tokens of a request
-        self._steps = 0  # that verified draft tokens, since the last measured run without
-        self._plain_left = 1 + _PLAIN_RUN  # steps without draft tokens before the next with
-        self._run = (0, 0, 0.0)  # requests, steps and seconds of the present run without
+        self._verifying = StepCosts()  # of steps with draft tokens, by number of rows
+        self._drafting = StepCosts()  # of proposals, by the largest number of draft tokens of a request
+        self._steps = 0  # with draft tokens, since the last measured run without
+        self._plain_left = 1 + _PLAIN_RUN  # steps without draft tokens until the next one with
+        self._run = (0, 0, 0.0)  # requests, steps and seconds of the current run without draft tokens
         self._right = self._tried = 0.0
         self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
         self._warned = False
 
     def limits(self, requests: Sequence[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
-        """Return the number of draft tokens to ask for, of the requests that should have any.
+        """Return the number of draft tokens to propose, for the requests that should have any.
 
-        requests: those of the step, each with one row. most: largest number of draft tokens of each. rows: largest
-        number of rows of the step.
+        requests: those of the step, each with one row. most: maximum draft tokens of each. rows: maximum rows of the
+        step.
         """
         spare = rows - len(requests)
         due: dict[Request, Acceptance] = {}
@@ -101,14 +102,14 @@ class DraftPolicy:
     def _best(
         self, due: Mapping[Request, Acceptance], most: Mapping[Request, int], count: int, spare: int
     ) -> dict[Request, int]:
-        """Return the numbers of draft tokens that are expected to generate the most tokens per second; {} for none."""
+        """Return the numbers of draft tokens with the most expected tokens per second; {} for none."""
         alone = self._plain.measured[count]
         costs = {count: alone}
         for size, mean in self._verifying.measured.items():
             if size > count:
                 costs[size] = mean
         largest = max(costs)
-        if count < largest < count + spare:  # not tried yet, so rather more than the largest
+        if count < largest < count + spare:  # not measured yet: estimate it optimistically, so that it is tried
             slope = max(0.0, costs[largest] - alone) / (largest - count)
             costs[count + spare] = costs[largest] + (count + spare - largest) * slope / 2
         drafting = self._drafting.measured or {1: 0.0}
@@ -129,7 +130,7 @@ class DraftPolicy:
     def _gains(
         self, due: Mapping[Request, Acceptance], most: Mapping[Request, int]
     ) -> list[tuple[float, int, Request]]:
-        """Return (probability that it is kept, depth, request) of every possible draft token, the likeliest first."""
+        """Return (probability of acceptance, depth, request) of every possible draft token, the likeliest first."""
         prior = (self._right + _GUESS_WEIGHT * _FIRST_GUESS) / (self._tried + _GUESS_WEIGHT)
         gains: list[tuple[float, int, Request]] = []
         for request, state in due.items():
@@ -143,12 +144,12 @@ class DraftPolicy:
         for request, state in due.items():
             if state.paused:
                 return {request: 1}
-            if most[request] >= FIRST_DRAFT:  # not merely at its end
+            if most[request] >= FIRST_DRAFT:  # else the request is about to end, which says nothing about drafts
                 self._stop(request, state)
         return {}
 
     def _stop(self, request: Request, state: Acceptance) -> None:
-        """Pause a request's drafts; its first pause is logged."""
+        """Pause a request's drafts, and log its first pause."""
         state.pause(len(request.tokens))
         if state.stopped:
             return
@@ -166,7 +167,7 @@ class DraftPolicy:
         return max(waiting, self._plain_left)
 
     def stepped(self, requests: int, seconds: float, steps: int) -> None:
-        """Take steps without draft tokens, which took this many seconds together."""
+        """Record steps without draft tokens. seconds: total duration."""
         self._plain_left = max(0, self._plain_left - steps)
         if self._plain.is_new(requests):
             self._plain.update(requests, seconds / steps)
@@ -184,14 +185,14 @@ class DraftPolicy:
     def drafted_for(
         self, limits: Mapping[Request, int], drafts: Mapping[Request, Sequence[int]], seconds: float
     ) -> None:
-        """Take the proposals for these limits, which took this many seconds."""
+        """Record proposals for these limits. seconds: total duration."""
         self._drafting.update(max(limits.values()), seconds)
         quick = min(self._plain.measured.values(), default=0.0) < _SLOW_SECONDS
         for request in limits.keys() - drafts.keys():
             self._state(request).missed(len(request.tokens), quick=quick)
 
     def verified(self, rows: int, seconds: float, results: Mapping[Request, tuple[int, int]]) -> None:
-        """Take a step of this many rows. results: numbers of drafted and of accepted tokens."""
+        """Record a step with draft tokens. rows: its row count; results: numbers of drafted and of accepted tokens."""
         counts = self._counts
         counts["draft_steps"] += 1
         self._steps += 1
@@ -218,10 +219,10 @@ class DraftPolicy:
 
 
 class Acceptance:
-    """The share of a request's draft tokens that is right, and when the next ones are tried.
+    """The share of a request's draft tokens that is accepted, and the position at which the next ones are tried.
 
-    most: number of draft tokens that may be tried next. paused: True if drafts did not pay; the next one is a probe.
-    off: True if they are not tried any more. stopped: True after the first pause.
+    most: maximum draft tokens of the next try. paused: True if drafts did not pay; the next one is a probe. off: True
+    if they are not tried any more. stopped: True after the first pause.
     """
 
     def __init__(self) -> None:
@@ -230,21 +231,21 @@ class Acceptance:
         self._right = self._tried = 0.0
         self._pause = _FIRST_PAUSE
         self._misses = 0
-        self._next = 0  # length of the request's tokens at which a draft is tried
+        self._next = 0  # number of the request's tokens from which a draft is tried
 
     def probability(self, prior: float) -> float:
-        """Return a probability that a draft token is right if those before it are: one standard error above the
-        estimate, because too few draft tokens would never correct an estimate that is too low."""
+        """Return the probability that a draft token is accepted if those before it are: one standard error above the
+        estimate, because an estimate that is too low causes too few draft tokens to correct it."""
         tried = self._tried + _PRIOR_WEIGHT
         mean = (self._right + _PRIOR_WEIGHT * prior) / tried
         return min(1.0, mean + math.sqrt(mean * (1 - mean) / tried))
 
     def wait(self, tokens: int) -> float:
-        """Return the number of tokens until the next try, of a request of `tokens` tokens; inf if there is none."""
+        """Return the number of tokens until the next try, inf if there is none. tokens: length of the request."""
         return math.inf if self.off else max(0, self._next - tokens)
 
     def verified(self, tokens: int, drafted: int, accepted: int) -> None:
-        """Take a verification after which the request has `tokens` tokens."""
+        """Record a verification. tokens: length of the request after it."""
         self._right = _KEPT_OF_REQUEST * self._right + accepted
         self._tried = _KEPT_OF_REQUEST * self._tried + accepted + (accepted < drafted)
         self._misses = 0
@@ -255,13 +256,13 @@ class Acceptance:
             self.pause(tokens)
 
     def missed(self, tokens: int, *, quick: bool) -> None:
-        """Take a search without a draft. quick: True if a token takes so little time that the next search waits, longer
-        each time."""
+        """Record a search that found no draft. tokens: length of the request. quick: True if tokens take so little time
+        that the next search is delayed, longer each time."""
         self._next = tokens + (min(1 << self._misses, _MAX_WAIT) if quick else 1)
         self._misses += 1
 
     def pause(self, tokens: int) -> None:
-        """Try no drafts for some tokens, because they do not pay."""
+        """Stop trying drafts for some tokens, because they do not pay."""
         self.paused = True
         self.off = self._pause > _LAST_PAUSE
         self._next = tokens + self._pause
@@ -269,14 +270,14 @@ class Acceptance:
         self.most = FIRST_DRAFT
 
     def resume(self) -> None:
-        """Take that drafts pay again."""
+        """End the pause, because drafts pay again."""
         self.paused = False
         self._pause = _FIRST_PAUSE
 
 
 class StepCosts:
-    """Medians of the seconds of steps, by number of rows: other programs may interrupt some. The first measurement of a
-    size does not count: it compiles and records."""
+    """Median seconds of steps by number of rows; other programs may delay single steps. The first measurement of a size
+    is ignored, because it includes compilation and recording."""
 
     def __init__(self) -> None:
         self._last: dict[int, deque[float]] = {}
@@ -284,7 +285,7 @@ class StepCosts:
         """The medians by number of rows."""
 
     def is_new(self, rows: int) -> bool:
-        """Return True if there was no measurement of this size."""
+        """Return True if this size has not been measured."""
         return rows not in self._last
 
     def update(self, rows: int, seconds: float) -> None:
@@ -298,8 +299,8 @@ class StepCosts:
 
 
 def interpolated(points: Mapping[int, float], rows: Sequence[int]) -> list[float]:
-    """Return the seconds of steps of these numbers of rows from those of other sizes: between two of them by a straight
-    line, elsewhere those of the nearest. There must be a point."""
+    """Return the seconds of steps of these numbers of rows by linear interpolation, outside of `points` those of the
+    nearest point. There must be at least one point."""
     sizes = sorted(points)
     seconds: list[float] = np.interp(rows, sizes, [points[size] for size in sizes]).tolist()
     return seconds

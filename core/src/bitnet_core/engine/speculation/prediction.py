@@ -9,7 +9,7 @@ from bitnet_core.engine.run.model_runner import Runner
 
 
 class PredictionDrafter:
-    """A drafter that chooses the head's likeliest tokens. runner(): returns the runner in use, whose steps the head
+    """A drafter that proposes the head's likeliest tokens. runner: returns the runner in use, whose steps the head
     follows."""
 
     kind = "mtp"
@@ -18,7 +18,7 @@ class PredictionDrafter:
         self._runner = runner
 
     def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
-        """Return the head's tokens; none for a request that was not computed by steps that the head followed."""
+        """Return the head's tokens; none for a request whose last step the head did not follow."""
         drafts = self._runner().draft(
             {request.req_index: request.tokens for request in limits},
             {request.req_index: limit for request, limit in limits.items()},

@@ -1,4 +1,4 @@
-"""Draft tokens by prompt lookup (n-gram speculation, Saxena 2023): the tokens that followed the last ones before."""
+"""Draft tokens by prompt lookup (n-gram speculation, Saxena 2023): those that followed the last n-gram earlier."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LENGTHS = (4, 3)
 
 
 class NgramIndex:
-    """Index of the positions after each n-gram of a request's tokens, which may only grow."""
+    """An index of the positions after each n-gram of a request's tokens, to which tokens may only be appended."""
 
     def __init__(self) -> None:
         self._after: dict[tuple[int, ...], int] = {}
         self._seen = 0
 
     def following(self, tokens: Sequence[int], count: int) -> list[int]:
-        """Return `count` tokens that followed the last ones before; [] if these did not occur before."""
+        """Return `count` tokens that followed the latest earlier occurrence of the last ones; [] if there is none."""
         for end in range(self._seen, len(tokens)):
             for length in LENGTHS:
                 if end >= length:
@@ -29,12 +29,12 @@ class NgramIndex:
             at = self._after.get(tuple(tokens[-length:]))
             if at is not None and len(tokens) >= length:
                 found = list(tokens[at : at + count])
-                return (found * count)[:count]  # a repetition at the end is continued
+                return (found * count)[:count]  # continues a repetition that reaches the end of the tokens
         return []
 
 
 class PromptLookup:
-    """A drafter that copies from the request's own tokens."""
+    """A drafter that copies earlier tokens of the request."""
 
     kind = "lookup"
 
@@ -42,7 +42,7 @@ class PromptLookup:
         self._indices: WeakKeyDictionary[Request, NgramIndex] = WeakKeyDictionary()
 
     def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
-        """Return the tokens that followed the last ones of each request before, if these occurred before."""
+        """Return the tokens after an earlier occurrence of the last ones, for requests that have one."""
         drafts: dict[Request, list[int]] = {}
         for request, limit in limits.items():
             index = self._indices.get(request)
@@ -53,7 +53,7 @@ class PromptLookup:
         return drafts
 
     def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
-        """Do nothing: the index follows the request's tokens."""
+        """Do nothing: `propose` updates the index from the request's tokens."""
 
     def close(self) -> None:
         """Do nothing: the index takes no device memory."""

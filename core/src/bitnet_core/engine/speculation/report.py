@@ -14,7 +14,7 @@ _LIKELY = {
     "draft": "most likely the draft model was trained on other data than the model, or one of the files is damaged",
     "mtp": "most likely the MTP head belongs to other weights than the model's",
 }
-"""The most likely reason, by kind, if no draft token is right."""
+"""The most likely reason if no draft token is right, by kind."""
 
 
 def report_pause(kind: str, request: Request, counts: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""A drafter for measurements that knows the texts and is right as often as it should be."""
+"""A drafter for measurements that knows the texts and has a given acceptance."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Texts = Mapping[tuple[int, ...], list[int]]
 
 
 class SimulatedDrafter:
-    """A drafter whose tokens are right with a probability, each if those before it are. inner: makes the real drafts,
-    which are not used, so that drafting takes its time. texts: of all requests, with greedy sampling."""
+    """A drafter each of whose tokens is right with a given probability, if those before it are. inner: a real drafter,
+    whose drafts are discarded, so that drafting takes as long. texts: of all requests, with greedy sampling."""
 
     def __init__(self, inner: Drafter, texts: Texts, probability: float, vocab: int, seed: int = 0) -> None:
         self.kind = inner.kind
@@ -26,7 +26,7 @@ class SimulatedDrafter:
         self._random = np.random.default_rng(seed)
 
     def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
-        """Return the next tokens of each text, with wrong ones among them."""
+        """Return the next tokens of each text, some of them replaced by wrong ones."""
         self._inner.propose(limits)
         drafts: dict[Request, list[int]] = {}
         for request, limit in limits.items():
@@ -37,7 +37,7 @@ class SimulatedDrafter:
         return drafts
 
     def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
-        """Pass the result on."""
+        """Pass the result to the inner drafter."""
         self._inner.committed(request, row, drafted, accepted)
 
     def close(self) -> None:
