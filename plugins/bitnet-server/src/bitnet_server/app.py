@@ -92,7 +92,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    """Return a response that nobody reads: the client left while it sent its request."""
+    """Return an empty response: the client left while it sent its request, so nobody reads it."""
     return Response(status_code=499)
 
 

@@ -22,7 +22,7 @@ class Call(Protocol):
 
     @property
     def quick(self) -> bool:
-        """`generations` takes about a millisecond, in which the event loop may wait for it."""
+        """True if `generations` takes about a millisecond, so that it may run on the event loop."""
 
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests. Runs in a worker thread unless it is quick."""

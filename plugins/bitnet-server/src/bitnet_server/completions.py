@@ -48,7 +48,7 @@ class CompletionCall:
 
     @property
     def quick(self) -> bool:
-        """The prompts are short, and nothing is to be compiled."""
+        """True if the prompts are short and no grammar must be compiled."""
         return self.texts == 1 and sum(map(len, self._given)) <= _QUICK and not asks_for_form(self.request)
 
     def generations(self) -> list[GenerationRequest]:

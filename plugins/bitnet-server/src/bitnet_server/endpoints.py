@@ -112,7 +112,7 @@ class Endpoints:
         return json_response(show(self._models.find(named_model(parsed_request))))
 
     async def pull(self, request: Request) -> Response:
-        """Say that a model is there, as Ollama does after a download. Raises ApiError 404 for any other."""
+        """Answer that a model is present, as Ollama does after a download. Raises ApiError 404 for any other."""
         from bitnet_server.protocols.ollama_models import PullRequest, named_model
 
         parsed_request = await self._parsed(request, PullRequest)

@@ -19,7 +19,7 @@ class ModelFigures:
 
     @property
     def loaded(self) -> bool:
-        """The model takes requests."""
+        """True if the model takes requests."""
         return not self._service.loading
 
     def figures(self) -> Figures:

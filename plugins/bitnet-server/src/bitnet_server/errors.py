@@ -33,7 +33,7 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how another process makes it."""
+        """Return the function and arguments with which another process builds the error."""
         return _again, (self.status, self.message, self.kind, self.param, self.code, self.headers)
 
     def document(self) -> dict[str, Any]:

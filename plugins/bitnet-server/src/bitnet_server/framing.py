@@ -11,7 +11,7 @@ from bitnet_server.errors import ApiError
 
 
 class Framing(Protocol):
-    """The protocol of the form of a stream."""
+    """The protocol of a streamed response's form."""
 
     media_type: bytes
     keep_alive: bytes
@@ -68,7 +68,7 @@ class AnthropicEvents(NamedEvents):
 
 
 class JsonLines:
-    """The framing of Ollama's API: one document a line. It has no comments, so long silences stay silent."""
+    """The framing of Ollama's API: one document per line. It has no comments, so nothing is sent in long silences."""
 
     media_type = b"application/x-ndjson"
     keep_alive = b""

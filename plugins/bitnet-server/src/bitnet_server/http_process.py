@@ -64,7 +64,7 @@ class _FirstProcess:
         self.pid = os.getppid()
 
     def kill(self) -> None:
-        """Leave it alone: it ends this process."""
+        """Do nothing: the first process ends this one."""
 
     def wait(self) -> int:
         """Return at once."""

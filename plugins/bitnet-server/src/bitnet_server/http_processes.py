@@ -53,7 +53,7 @@ class FurtherProcess:
     """
 
     def __init__(self, row: int, service: Service, app: ASGIApp, begun: Callable[[], None]) -> None:
-        """Start the process. Raises BitnetError if there is none to start."""
+        """Start the process. Raises BitnetError if it cannot be started."""
         from bitnet_core.engine.replicas.messages import Channel, log_levels
         from bitnet_core.engine.replicas.queue_user import QueueUser
         from bitnet_core.engine.replicas.spawning import spawned
@@ -203,7 +203,7 @@ class HttpProcesses:
         self._rows = iter(range(1, ROWS))  # one that fails again and again is not started for ever
 
     def adjust(self) -> None:
-        """Start the processes that are missing."""
+        """Start processes until the wanted number of them runs."""
         for one in [one for one in self._running if one.ended.done()]:
             log.warning("an HTTP process has ended")
             self._remove(one)
@@ -227,7 +227,7 @@ class HttpProcesses:
             one.tell("drain")
 
     async def close(self) -> None:
-        """Accept nothing more, and end the processes."""
+        """Accept no more connections, and end the processes."""
         self._stop_accepting()
         self._listener.close()
         await self._end_all()

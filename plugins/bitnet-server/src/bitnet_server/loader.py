@@ -43,7 +43,7 @@ class Loader:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def load(self, one: ServedModel, *, at_start: bool = False) -> None:
-        """Begin to load a model, unless that has begun. at_start: also if no request waits for it."""
+        """Begin to load a model, unless it is being loaded. at_start: also if no request waits for it."""
         if one.loading is None:
             one.loading = self._begun(self._load(one, at_start))
 
@@ -54,7 +54,7 @@ class Loader:
         return one.unloading
 
     def released(self, one: ServedModel) -> None:
-        """Take note that a request for a model has ended."""
+        """Record that a request for a model has ended."""
         if one.users:
             return
         loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ class Loader:
             one.idle_timer = loop.call_later(idle, self._idle, one)
 
     def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel loads and unloads that have not ended."""
         for task in self._tasks:
             task.cancel()
 

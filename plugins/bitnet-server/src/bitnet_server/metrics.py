@@ -34,7 +34,7 @@ class EngineFigures(Protocol):
 
     @property
     def loaded(self) -> bool:
-        """The model takes requests."""
+        """True if the model takes requests."""
 
     def figures(self) -> Figures:
         """Return numbers by their names in bitnet_core.engine.counters."""

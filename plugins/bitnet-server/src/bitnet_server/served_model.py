@@ -58,12 +58,12 @@ class ServedModel:
 
     @property
     def in_memory(self) -> bool:
-        """It is loaded, or its memory is not free yet."""
+        """True if it is loaded, or its memory is not free yet."""
         return self.service is not None or self.unloading is not None
 
     @property
     def gone(self) -> bool:
-        """It is unloaded, or is being unloaded and answers nothing more."""
+        """True if it is unloaded, or is being unloaded and answers nothing more."""
         return self.service is None and self.loading is None
 
     @property
@@ -73,12 +73,12 @@ class ServedModel:
 
     @property
     def lost(self) -> bool:
-        """Its device is lost, and there is no other."""
+        """True if its device is lost and there is no other."""
         return self.service is not None and self.service.lost
 
     @property
     def usable(self) -> bool:
-        """A request can be added now."""
+        """True if a request can be added now."""
         return self.state == "loaded" and self.unloading is None
 
     @property

@@ -105,12 +105,12 @@ class Service:
 
     @property
     def lost(self) -> bool:
-        """The device is lost, and there is no other."""
+        """True if the device is lost and there is no other."""
         return isinstance(self.replicas.error, DeviceLostError)
 
     @property
     def loading(self) -> bool:
-        """The model is still being loaded."""
+        """True while the model is being loaded."""
         return self.replicas.model is None
 
     @property
@@ -123,17 +123,17 @@ class Service:
 
     @property
     def alive(self) -> bool:
-        """An engine's thread runs, and is not stuck in a step."""
+        """True if an engine's thread runs and is not stuck in a step."""
         return self.replicas.alive
 
     @property
     def active(self) -> int:
-        """Texts under way, waiting ones and those of other HTTP processes included."""
+        """Number of running and waiting requests, those of other HTTP processes included."""
         return self.counts.active
 
     @property
     def slots(self) -> int:
-        """Largest number of texts that are generated at once."""
+        """Maximum number of requests that run at once."""
         return self.replicas.slots
 
     @property

@@ -21,7 +21,7 @@ def _hosts(text: str) -> tuple[str, ...]:
 
 
 def _keys(path: str) -> tuple[str, ...]:
-    """Read API keys, one a line. Raises UsageError for a file without any."""
+    """Read API keys, one per line. Raises UsageError for a file without any."""
     keys = tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
     if not keys:
         raise UsageError(f"{path} holds no API key")
@@ -113,5 +113,5 @@ class Settings:
 
     @property
     def loopback(self) -> bool:
-        """Only this machine can connect."""
+        """True if only this machine can connect."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")

@@ -42,22 +42,22 @@ class SharedCounts:
             self._memory[self._row + field] += count
 
     def clear_active(self, row: int) -> None:
-        """Take note that a process has ended, and its texts with it."""
+        """Record that a process has ended, and its requests with it."""
         self._memory[row * _FIELDS] = 0
 
     @property
     def active(self) -> int:
-        """Texts under way, waiting ones included."""
+        """Number of running and waiting requests."""
         return sum(self._memory[0::_FIELDS])
 
     @property
     def active_elsewhere(self) -> int:
-        """Texts under way in other processes."""
+        """Number of running and waiting requests in other processes."""
         return self.active - self._memory[self._row]
 
     @property
     def tokens(self) -> int:
-        """Number of tokens made."""
+        """Number of generated tokens."""
         return sum(self._memory[1::_FIELDS])
 
     @property

@@ -97,7 +97,7 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        """Every request has ended."""
+        """True if every request has ended."""
         return not self._open and not self._queue.deltas
 
     def _check_times(self) -> None:
@@ -242,7 +242,7 @@ class EventStream:
             return self._wording.failed(error)
 
     def _interval(self) -> float:
-        """Return the least seconds between two events: each costs the same, however long its text is."""
+        """Return the minimum seconds between two events: each costs the same time, however long its text."""
         return min(_MAX_EVENT_INTERVAL, max(_MIN_EVENT_INTERVAL, _SECONDS_PER_STREAM * self._service.active))
 
 

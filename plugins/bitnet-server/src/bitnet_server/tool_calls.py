@@ -106,7 +106,7 @@ class Parser:
         return ""
 
     def _closes(self, char: str) -> bool:
-        """Follow a character of JSON; returns True for the end of the value."""
+        """Read a character of JSON; returns True at the end of the value."""
         if self._quoted:
             self._quoted = self._escaped or char != '"'
             self._escaped = char == "\\" and not self._escaped

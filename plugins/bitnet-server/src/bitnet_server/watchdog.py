@@ -19,7 +19,7 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float) -> None:
-        """Set the deadline to so many seconds from now."""
+        """Set the deadline to `seconds` from now."""
         self._at = self._loop.time() + seconds
         if self._timer is not None and self._timer.when() > self._at:
             self._timer.cancel()
