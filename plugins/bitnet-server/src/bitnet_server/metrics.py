@@ -112,7 +112,7 @@ class ModelMetrics:
         self._engine = engine
 
     def unloaded(self) -> None:
-        """Forget the engine."""
+        """Forget the engine: its model is unloaded."""
         self._engine = None
 
     def stepped(self, tokens: int) -> None:

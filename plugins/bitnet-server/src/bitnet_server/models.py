@@ -1,4 +1,4 @@
-"""The models behind one port, for the endpoints: which one a request means, and the life of all of them."""
+"""The models behind one port: choose the one of a request, load and unload them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Models:
             self._loader.load(one, at_start=True)
 
     def leave(self) -> None:
-        """Let load balancers send requests elsewhere."""
+        """Report the server as not ready, so that load balancers send requests elsewhere."""
         self.leaving = True
         for service in self.services:
             service.leaving = True
@@ -85,7 +85,7 @@ class Models:
 
     @property
     def loading(self) -> bool:
-        """The models of the start are not loaded yet."""
+        """True while a model of the start is not loaded."""
         return not all(one.loads for one in self._first_ones)
 
     @property
@@ -98,22 +98,22 @@ class Models:
 
     @property
     def lost(self) -> bool:
-        """The device of the only model is lost, and there is no other."""
+        """True if the device of the only model is lost and there is no other."""
         return isinstance(self.error, DeviceLostError)
 
     @property
     def alive(self) -> bool:
-        """No engine is stuck in a step."""
+        """True if no engine is stuck in a step."""
         return all(service.alive for service in self.services)
 
     @property
     def ready(self) -> bool:
-        """New requests are accepted."""
+        """True while new requests are accepted."""
         return self.alive and not (self.loading or self.draining or self.leaving or self.error)
 
     @property
     def active(self) -> int:
-        """Texts under way, waiting ones included."""
+        """Number of running and waiting requests."""
         return sum(service.active for service in self.services) + sum(len(one.waiters) for one in self.served)
 
     @property

@@ -1,4 +1,4 @@
-"""The form of an answer that a request asks for: OpenAI's, llama.cpp's and vLLM's fields. None of them is ignored."""
+"""The requested form of an answer, by the fields of OpenAI, llama.cpp and vLLM. None of them is ignored."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _limit(text: str | None) -> int:
 
 
 def _place_after(items: list[Item], after: str | None) -> int:
-    """Return the index of the first item behind the one with this id; 0 without an id."""
+    """Return the index of the first item after the one with this id; 0 without an id."""
     if after is None:
         return 0
     for index, item in enumerate(items):
