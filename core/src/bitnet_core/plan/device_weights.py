@@ -40,7 +40,7 @@ class Linear:
         """Columns padded to whole blocks."""
         return padded(self.columns)
 
-    def moved(self, first: int) -> Linear:
+    def stacked_at(self, first: int) -> Linear:
         """Return the matrix with its rows renumbered from `first` on, for a stack."""
         parts = tuple(replace(part, y_first=part.y_first + first) for part in self.parts)
         return Linear(self.outs, self.columns, parts)

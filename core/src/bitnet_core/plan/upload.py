@@ -210,7 +210,7 @@ class WeightUploader(TensorUploader):
         found: list[Projection] = []
         first = 0
         for name in names if self.config.projection_norms else ():
-            matrix = self._linear(prefix, shapes, name).moved(first)
+            matrix = self._linear(prefix, shapes, name).stacked_at(first)
             found.append(Projection(self._norm(prefix + name + INPUT_NORM, matrix.columns), matrix))
             first += matrix.outs
         return tuple(found)
