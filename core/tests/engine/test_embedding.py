@@ -152,7 +152,7 @@ def test_long_texts_are_errors_or_cut_before_their_end_token(engine: Engine, mon
     monkeypatch.setattr(tokenizer, "encode", lambda text, **_: [len(text)])
     most = 256 * 4 * max(map(len, tokenizer.tokens))
     assert text_tokens(engine, tokenizer, "x" * (10 * most), truncate=True) == [most, 256]
-    with pytest.raises(UsageError, match="a text to embed is empty"):
+    with pytest.raises(UsageError, match="a text to embed must not be empty"):
         text_tokens(engine, tokenizer, "", truncate=False)
 
 

@@ -55,5 +55,5 @@ def test_a_foreign_or_freed_buffer_is_refused(device: NumpyDevice) -> None:
     buffer = pool.alloc(10)
     pool.free(buffer)
     for wrong in (buffer, device.alloc(10)):
-        with pytest.raises(ValueError, match="not in use from this pool"):
+        with pytest.raises(ValueError, match="not allocated by this pool"):
             pool.free(wrong)

@@ -1,4 +1,4 @@
-"""Checks of the arguments of Python programs, so that a wrong one is named before anything is computed."""
+"""Checks of the arguments of the Python API, so that a wrong one is reported by name before anything is computed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def _kinds(options: type) -> dict[str, Kind]:
 
 
 def check_options(given: Mapping[str, object], options: type) -> dict[str, Any]:
-    """Return keyword arguments as plain Python values; options: the TypedDict that types them.
+    """Return keyword arguments as plain Python values. options: the TypedDict that declares them.
 
-    Raises UsageError for an option that does not exist, or whose value is of a wrong type.
+    Raises UsageError for an unknown option, and for a value of a wrong type.
     """
     kinds = _kinds(options)
     for name in given:
@@ -66,7 +66,7 @@ def is_batch(prompt: object) -> bool:
 def _fits(value: object, kind: Kind) -> bool:
     try:
         kind.convert(value)
-    except Exception:  # noqa: BLE001 - an object that fails when it is inspected does not fit either
+    except Exception:  # noqa: BLE001 - an object that cannot be inspected is not a batch
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Generation for asyncio: engine steps run in the model's threads, so that they do not block the event loop."""
+"""Generation for asyncio: engine steps run in the model's threads and do not block the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 async def _outcome(call: Future[T]) -> T:
-    """Wait for a call, which goes on if the task is cancelled. Raises UsageError if closing the model dropped it."""
+    """Wait for a call, which continues if the task is cancelled. Raises UsageError if closing the model dropped it."""
     import asyncio
 
     try:
@@ -32,8 +32,8 @@ async def _outcome(call: Future[T]) -> T:
 
 
 class AsyncGeneration:
-    """An asynchronous generation: await it for the Generation, or iterate over its TextChunks with `async for` and read
-    `.result` afterwards.
+    """An asynchronous generation: await it for the Generation, or iterate over its TextChunks with `async for` and then
+    read `.result`.
 
     The request starts with the first await. Cancelling the task or leaving the iteration ends the request.
     """
@@ -45,7 +45,7 @@ class AsyncGeneration:
 
     @property
     def result(self) -> Generation:
-        """The finished generation; only after the last chunk."""
+        """The finished generation; available after the last chunk."""
         if self._stream is None:
             raise BitnetError("the generation has not started: await it, or read its chunks")
         return self._stream.result
@@ -66,22 +66,22 @@ class AsyncGeneration:
                     return
                 yield chunk
         finally:
-            if step is not None and not step.done():  # its thread is in a step, after which the request ends
+            if step is not None and not step.done():  # the request ends after the step that its thread is running
                 step.add_done_callback(lambda _: self._end(stream))
             else:
                 stream.close()
 
     def _queued(self, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Start a call in the model's threads. Raises UsageError if the model is closed."""
-        import asyncio  # here, because a first token should not wait for the import
+        import asyncio  # imported here because it would delay the first token of synchronous programs
 
         try:
             return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
-        except RuntimeError as exc:  # the pool takes no more work
+        except RuntimeError as exc:  # the pool is shut down
             raise closed() from exc
 
     def _end(self, stream: GenerationStream) -> None:
-        with suppress(RuntimeError):  # a closed model has ended the request, and its pool takes no more work
+        with suppress(RuntimeError):  # the model is closed, which ended the request
             self._threads.submit(stream.close)
 
     async def _whole(self) -> Generation:

@@ -1,4 +1,4 @@
-"""The draft model of a model: opened, compared with it, and loaded onto its device."""
+"""Open a draft model, check that it fits the model, and load it onto a device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Draft:
         self.device = device
 
     def check(self, tokenizer: Callable[[], Tokenizer], config: ModelConfig) -> None:
-        """Raise UsageError if the tokens of the draft model are not those of a model."""
+        """Raise UsageError if the vocabularies of the draft model and of the model differ."""
         drawn = self.source.config
         found = ""
         if drawn.tokens != config.tokens:
@@ -42,7 +42,7 @@ class Draft:
             )
 
     def load(self, device: Device, context: int, options: EngineOptions) -> DraftModel:
-        """Load it. device: that of the model; context and options: the model's."""
+        """Load the draft model. device, context, options: those of the model."""
         opened, _ = open_device(self.device or device.info.request)
         try:
             limit_memory(opened, options.device_memory, beside=device)

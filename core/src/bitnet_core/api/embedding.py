@@ -1,4 +1,4 @@
-"""Embeddings of texts as a user gets them: tokens, pooled rows, then dimensions, length and type."""
+"""Embeddings of texts for the user: tokens, pooled rows, then the options for dimensions, length and type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bitnet_core.tokenizer import Tokenizer
 Embeddings = npt.NDArray[np.float32] | npt.NDArray[np.int8]
 
 _LEAST = np.float32(1e-12)
-"""Least divisor, as in torch's normalize."""
+"""Minimum divisor of the normalization, as in torch's normalize."""
 
 
 def embed(
@@ -27,7 +27,7 @@ def embed(
         raise UsageError("the model generates text; it has no embeddings")
     width = hidden if options.dimensions is None else options.dimensions
     if width > hidden:
-        raise UsageError(f"dimensions must be from 1 to {hidden}, the model's, not {width}")
+        raise UsageError(f"dimensions must be from 1 to the model's {hidden}, not {width}")
     rows = engine.embed([text_tokens(engine, tokenizer, text, truncate=options.truncate) for text in texts])[:, :width]
     if pooling.normalize:
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _LEAST)
@@ -35,7 +35,7 @@ def embed(
 
 
 def text_tokens(engine: Engine, tokenizer: Tokenizer, text: str | Sequence[int], *, truncate: bool) -> list[int]:
-    """Return the tokens of a text, with those that begin and end it; token ids are taken as they are.
+    """Return the tokens of a text, with the special tokens before and after it; token ids are taken unchanged.
 
     truncate: drop tokens before the end token so that all fit in the context. Raises UsageError for an empty text, and
     for one that is too long.
@@ -44,7 +44,7 @@ def text_tokens(engine: Engine, tokenizer: Tokenizer, text: str | Sequence[int],
     if not isinstance(text, str):
         return list(text)
     if not text:
-        raise UsageError("a text to embed is empty")
+        raise UsageError("a text to embed must not be empty")
     end = tokenizer.text_end
     if truncate:
         text = text[: tokenizer.most_characters(limit)]  # the rest would be encoded only to be dropped
@@ -59,6 +59,6 @@ def text_tokens(engine: Engine, tokenizer: Tokenizer, text: str | Sequence[int],
 
 
 def quantized(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
-    """Return rows f32[n, width] as int8 with a largest magnitude of 127 in each row: angles stay, lengths do not."""
+    """Return rows f32[n, width] as int8, each scaled to a largest magnitude of 127: keeps angles, but not lengths."""
     largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), _LEAST)
     return np.asarray(np.rint(rows * (np.float32(127) / largest)), np.int8)

@@ -1,4 +1,4 @@
-"""Statistics of a model: work done, speed and memory."""
+"""Statistics of a model: launches, tokens, speed and memory."""
 
 from __future__ import annotations
 

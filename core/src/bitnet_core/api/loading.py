@@ -53,7 +53,7 @@ SHIPPED = "stories"
 """Name of the small model that ships with the package."""
 
 SYNTHETIC = "synthetic:"
-"""Beginning of the name of a shape with random weights."""
+"""Prefix of the names of model shapes with random weights."""
 
 
 def load(
@@ -63,11 +63,11 @@ def load(
 ) -> Model:
     """Open a model and load it onto a device.
 
-    model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for
-    the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0",
-    or an Opening; None: that of BITNET_DEVICE, else of the configuration file, else "auto".
-    options: the fields of LoadOptions and EngineOptions (bitnet_core.options; docs/python.md has them with their help
-    and ranges), and progress, called with (stage, units done, units in total).
+    model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for the
+    small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0", or an Opening; None:
+    that of BITNET_DEVICE, else of the configuration file, else "auto". options: the fields of LoadOptions and
+    EngineOptions (docs/python.md lists them with their help and ranges), and progress, called with (stage, units done,
+    total units).
 
     Raises ModelError, TokenizerError, StrictModeError, UsageError, and the GpuError of a named device.
     """
@@ -91,12 +91,12 @@ def load(
         if draft is not None:
             files_opened.callback(draft.source.close)
         loaded = _on_a_device(source, opening, engine, progress, draft)
-        files_opened.pop_all()  # the model closes them
+        files_opened.pop_all()  # the model closes them from now on
         return loaded
 
 
 def _draft(loading: LoadOptions, strict: bool) -> Draft | None:
-    """Open the draft model of the options."""
+    """Open the draft model of the options, if they name one."""
     if loading.draft_model is not None:
         return Draft(open_source(loading.draft_model, None, strict, loading.mmap), loading.draft_device)
     if loading.draft_device is not None:
@@ -181,7 +181,7 @@ def _split(
     progress: Progress | None,
     draft: Draft | None,
 ) -> Model:
-    """Load the model onto the devices of options.split, of which `device` gets the last layers; closes all if that
+    """Load the model onto the devices of options.split; `device` gets the last layers. Closes all devices if that
     fails."""
     devices = [device]
     try:
@@ -226,9 +226,9 @@ def _divided(source: ModelSource, options: EngineOptions, devices: list[Device])
 
 
 def settle_layout(source: ModelSource) -> None:
-    """Decide the I2_S layout of an opened file if it is in doubt, by a self-test on the best device, as `load` does.
+    """Determine the I2_S layout of an opened file if it is ambiguous, by a self-test on the best device, as `load`.
 
-    Raises ModelError if the model predicts plain English under no layout.
+    Raises ModelError if the model predicts plain English with none of the layouts.
     """
     if not isinstance(source, GGUFSource) or not source.has_i2_s or not source.layout.in_doubt:
         return
@@ -241,7 +241,7 @@ def settle_layout(source: ModelSource) -> None:
 
 
 def _self_test(source: ModelSource, tokenizer: Tokenizer, device: Device) -> float:
-    """Return the mean negative log likelihood of the self-test's sentence in the source's present layout."""
+    """Return the mean negative log likelihood of the self-test's sentence with the source's current layout."""
     tokens = tokenizer.encode(SELF_TEST_TEXT, add_bos=tokenizer.add_bos)
     context = min(source.config.context, len(tokens) + 1)
     engine = Engine(source, device, EngineOptions(context=context, max_sequences=1))

@@ -132,7 +132,7 @@ class Model(OpenModel):
         progress: Progress | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Generation | GenerationStream:
-        """Add a request of token ids. reasoning: ids of the tags, if reasoning is to be split off."""
+        """Add a request of token ids. reasoning: ids of the tags, if reasoning is to be separated."""
         stops = StopFilter([stop] if isinstance(stop, str) else stop)
         ends = self.tokenizer.eos_ids | frozenset(stop_token_ids)
         grammar = grammar_of(response_format)

@@ -1,4 +1,4 @@
-"""A model that is open on a device: its engine, its statistics, logits and vectors."""
+"""A model that is open on a device: its engine, statistics, logits and embeddings."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class OpenModel:
         draft_model: Callable[[], Drafter] | None = None,
         before: Sequence[tuple[Device, int]] = (),
     ) -> None:
-        """device: a device, or the engine of another process, which serves requests and can do nothing else. before:
-        further devices, with the number of layers that each computes before those of `device`."""
+        """Create the engine on a device. device: a device, or the engine of another process, which can only serve
+        requests. before: the devices of the earlier layers, with their numbers of layers."""
         self.source = source
         self._summary = summary
         self.config = options.config_of(source.config)
@@ -83,7 +83,7 @@ class OpenModel:
                 draft_model=draft_model,
             )
         self.tokenizer = tokenizer.result() if isinstance(tokenizer, Future) else tokenizer
-        self.others: OtherDevices | None = None  # devices that serve this model too, for a ReplicaSet
+        self.others: OtherDevices | None = None  # further devices that serve this model, for a ReplicaSet
         self._closed = False
 
     @property
@@ -153,7 +153,7 @@ class OpenModel:
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Return f32[T, V], the logits after every token."""
-        # check at most one token more than are allowed: longer input is rejected anyway
+        # convert at most one token more than allowed: longer input is rejected anyway
         looked_at = tokens[: self.engine.max_model_len + 1] if isinstance(tokens, Sequence) else tokens
         check("tokens", looked_at, Sequence[int])
         return self.engine.logits(tokens)
@@ -211,7 +211,7 @@ class OpenModel:
 
 
 def _open_cpu(beside: Device) -> Device:
-    """Open a CPU for the layers that a GPU has no memory for."""
+    """Open a CPU for the layers that do not fit in the memory of a GPU."""
     device, _ = open_device("cpu", fallback=False)
     log.info("%s computes layers for %s", device.info.request, beside.info.request)
     return device

@@ -14,7 +14,7 @@ from bitnet_core.options.loading import Layout
 from bitnet_core.progress import Progress
 
 Prompt = str | Sequence[int]
-"""Text, or token ids as they are."""
+"""A text, or token ids."""
 
 
 class LoadSettings(TypedDict, total=False):

@@ -1,5 +1,5 @@
-"""A served model, whose devices are in processes of their own: one device, or what "-d cuda:0,cuda:1,cpu" and "-d all"
-mean."""
+"""Load a model for serving, with each device in a process of its own: one device, a list such as "cuda:0,cuda:1,cpu",
+or "all"."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ProcessModel:
 
     @property
     def sampling(self) -> list[SamplingParams]:
-        """Greedy parameters, and random ones as the model's defaults if these are."""
+        """Greedy parameters, and the model's defaults if these are not greedy."""
         defaults = self._model.defaults
         return [defaults.params(temperature=0.0), defaults.params(temperature=defaults.values.temperature or 1.0)]
 
@@ -76,8 +76,8 @@ class ProcessModel:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOpener:
-    """Opens a model in the process of a device. model: as in `load`; an opened source must be one that can be
-    pickled."""
+    """A picklable function that opens a model in the process of a device. model: as in `load`; an opened source must be
+    picklable."""
 
     model: str | Path | ModelSource | None
     loading: LoadOptions
@@ -101,7 +101,7 @@ class ReplicaOpener:
 
 
 MakeRoom = Callable[[ModelSource, DeviceProcess], None]
-"""Called before a model takes memory of its device."""
+"""Called before a model allocates memory on its device."""
 
 
 def load_apart(
@@ -110,10 +110,10 @@ def load_apart(
     make_room: MakeRoom = lambda source, device: None,
     progress: Progress | None = None,
 ) -> Model:
-    """Load a model onto a device in another process, for a ReplicaSet: it serves requests and can do nothing else.
+    """Load a model onto a device in another process, for a ReplicaSet. It can only serve requests.
 
-    The program that serves then never waits for an engine that holds the interpreter's lock, nor the engine for it. The
-    errors are those of `load`.
+    With separate processes, server and engine never wait for each other's hold on the interpreter's lock. Raises the
+    errors of `load`.
     """
     with ThreadPoolExecutor(2) as pool:
         opening = pool.submit(open_process)
@@ -151,7 +151,7 @@ def load_onto(
     progress: Progress | None = None,
     process: Popen[bytes] | None = None,
 ) -> Model:
-    """Load a model onto the device of a request, as `load_apart`. process: a `spawned` one, to be used."""
+    """Load a model onto the device of a request, as `load_apart`. process: a `spawned` process to use."""
     opened = partial(open_device, request, fallback=opener.loading.fallback)
     return load_apart(opener, partial(DeviceProcess, opened, process=process), make_room, progress)
 
@@ -169,12 +169,12 @@ def load_replicas(
 
 
 class SeveralDevices:
-    """The devices of a list of requests, or of ALL; see engine.replicas.arrivals.OtherDevices."""
+    """The devices of a list of requests, or of ALL, as OtherDevices."""
 
     def __init__(self, requests: Sequence[DeviceRequest]) -> None:
         self.required = ALL not in requests
         self._requests = requests
-        self._opened: dict[str, str] = {}  # names by the request of the device that they mean
+        self._opened: dict[str, str] = {}  # name in the list by the request of the opened device
         self._lock = Lock()
 
     def first(self) -> DeviceRequest:
@@ -185,7 +185,7 @@ class SeveralDevices:
         return DeviceRequest(best.backend, best.index)
 
     def names(self, first: str) -> list[str]:
-        """Return the requests of the others."""
+        """Return the device requests of the others. first: the device that the model was loaded onto."""
         if self.required:
             return [str(request) for request in self._requests[1:]]
         return [info.request for info in every_device() if info.request != first]
@@ -213,12 +213,12 @@ class SeveralDevices:
         concerned = {parse_request(name).name for name in away}
         asked = every if new or "gpu" in concerned else [name for name in every if name in concerned]
         listed = _asked(asked) if asked else []
-        listed += [info for info in devices() if info.backend not in every]  # those never come and go
+        listed += [info for info in devices() if info.backend not in every]  # these devices never change
         found: dict[str, DeviceInfo] = {}
         for name, known in away.items():
             match = next((info for info in listed if _is_back(info, name, known, used)), None)
             if match is not None:
-                found[name] = known or match  # the index that this process's driver gave it
+                found[name] = known or match  # with the index in this process, which may differ in another one
         if new:
             known_cards = [*used, *(info for info in away.values() if info is not None)]
             for info in every_of([*known_cards, *listed]):
@@ -228,7 +228,7 @@ class SeveralDevices:
 
 
 def _open_known(known: DeviceInfo) -> tuple[Device, BackendStartupSummary]:
-    """Open a device whose index may have changed. Raises DeviceNotFoundError if it is gone."""
+    """Open a device whose index may have changed. Raises DeviceNotFoundError if it is absent."""
     info = next((other for other in devices({known.backend}) if _is_same(other, known)), None)
     if info is None:
         raise DeviceNotFoundError(f"{known.name} is no longer in this machine", backend=known.backend)
@@ -237,13 +237,13 @@ def _open_known(known: DeviceInfo) -> tuple[Device, BackendStartupSummary]:
 
 
 def _asked(names: Sequence[str]) -> list[DeviceInfo]:
-    """Ask drivers, all at once."""
+    """Ask the drivers of these devices concurrently."""
     with ThreadPoolExecutor(len(names)) as pool:
         return [info for found in pool.map(present, names) for info in found.devices]
 
 
 def _is_back(info: DeviceInfo, name: str, known: DeviceInfo | None, used: Iterable[DeviceInfo]) -> bool:
-    """Return whether a listed device is the one of a request, and not one in use that took its index."""
+    """Return whether a listed device is that of a request, and not one in use that now has its index."""
     if known is not None:
         return _is_same(info, known)
     request = parse_request(name)
@@ -252,7 +252,7 @@ def _is_back(info: DeviceInfo, name: str, known: DeviceInfo | None, used: Iterab
 
 
 def _is_same(info: DeviceInfo, other: DeviceInfo) -> bool:
-    """Return whether two descriptions of a backend are of the same device; its index may have changed."""
+    """Return whether two descriptions by a backend are of the same device, whose index may have changed."""
     if info.backend != other.backend:
         return False
     if info.physical_id and other.physical_id:

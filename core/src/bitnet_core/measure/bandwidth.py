@@ -18,35 +18,35 @@ from bitnet_hal.launcher import Launcher
 from bitnet_core.progress import Progress
 
 _TABLE_BYTES = 1 << 30  # larger than any cache
-_LEAST_BYTES = 64 << 20  # below, a cache may hold the table
+_LEAST_BYTES = 64 << 20  # smaller tables may fit in a cache
 _TABLES: tuple[tuple[DenseType, int], ...] = (("f16", 2560), ("f16", 4096), ("f32", 4096))
 """Types and widths of the table; devices differ in which one they read fastest."""
 _LAUNCHES = 4
-"""Launches per replay, so that the start of a replay hardly counts."""
+"""Launches per replay, so that the overhead of a replay is negligible."""
 _LONG = 0.05
 """Duration in seconds of the replays between two synchronizations."""
 _NOISE_BYTES = 64 << 20  # per upload
 _HOST_BYTES = 1 << 30  # larger than the caches of servers
 _HOST_PASSES = 4
-"""Passes per measurement, so that starting the threads hardly counts."""
+"""Passes per measurement, so that starting the threads is negligible."""
 _RUNS = 5
 _LIMIT = 20.0
 """Seconds after which no further measurement starts."""
 _REPLAY_SECONDS = 1.0
-"""Longest replay in seconds: drivers and BITNET_GPU_TIMEOUT stop work that takes some seconds."""
+"""Maximum seconds of a replay: drivers and BITNET_GPU_TIMEOUT abort work that takes several seconds."""
 
 
 def read_bandwidth(device: Device, progress: Progress | None = None) -> float:
-    """Measure the read bandwidth in bytes per second, in about _LIMIT seconds at most.
+    """Return the measured read bandwidth in bytes per second, after about _LIMIT seconds at most.
 
-    GPUs run matmul_dense of one row, which does little but read its table; for CPUs numpy computes maxima on all cores.
-    Raises OutOfMemoryError if the device has no memory for a small table.
+    GPUs run matmul_dense with one row, whose time is that of reading the table; on CPUs numpy computes maxima on all
+    cores. Raises OutOfMemoryError if the device has no memory for a small table.
     """
     if device.info.type in (DeviceType.CPU, DeviceType.SOFTWARE) or device.info.fake:
         return _host_bandwidth(psutil.cpu_count(logical=False) or 1)
     limits = (_TABLE_BYTES, device.info.max_allocation, device.info.max_binding, device.free_memory() // 2)
     nbytes = min(limit for limit in limits if limit > 0)  # 0 and -1: unknown
-    while True:  # free memory may be unknown
+    while True:  # tries smaller tables, because free memory may be unknown
         try:
             return _device_bandwidth(device, nbytes, progress or (lambda *_: None))
         except OutOfMemoryError:
@@ -77,7 +77,7 @@ def _host_bandwidth(threads: int) -> float:
 
     def read(part: npt.NDArray[np.uint8]) -> None:
         for _ in range(_HOST_PASSES):
-            part.max()  # releases the GIL, and is the cheapest reduction per byte
+            part.max()  # releases the GIL and is the cheapest reduction
 
     with ThreadPoolExecutor(threads) as pool:
         return _HOST_PASSES * nbytes / _best_seconds(lambda: list(pool.map(read, parts)))
@@ -117,7 +117,7 @@ def _table_bandwidth(device: Device, kind: DenseType, width: int, nbytes: int, d
 
 
 def _fill(device: Device, view: View) -> None:
-    """Fill with noise: hardware may store or transfer zeros in a compressed form."""
+    """Fill a view with noise, because hardware may compress zeros."""
     noise = np.random.default_rng(0).integers(0, 256, min(view.nbytes, _NOISE_BYTES), np.uint8)
     for start in range(0, view.nbytes, _NOISE_BYTES):
         part = view.part(start, min(_NOISE_BYTES, view.nbytes - start))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PROMPT_TOKENS = 512
 _WARM_UPS = 2
-"""Runs that are not measured: the first one compiles, the second one records repeated steps."""
+"""Number of unmeasured runs: the first one compiles kernels, the second one records repeated steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class BenchResult:
     decode_speeds: tuple[float, ...]  # of every run
     host_memory: int  # resident, after the runs, with the pages of a mapped model file
     host_total: int  # of the machine
-    weight_memory: int  # on the device, as the next three
+    weight_memory: int  # bytes on the device, like the next three
     wrapped_memory: int  # weights that the device reads from host memory
     kv_memory: int
     scratch_memory: int
@@ -60,7 +60,7 @@ class BenchResult:
 
     @property
     def bandwidth_fraction(self) -> float | None:
-        """Share of the read bandwidth that decoding uses; 1 is the limit of the hardware. None if several devices have
+        """Share of the read bandwidth that decoding uses, 1 at the hardware's limit; None if several devices have
         layers."""
         return self.decode_speed * self.bytes_per_token / self.read_bandwidth if len(self.layers) == 1 else None
 
@@ -71,8 +71,8 @@ class BenchResult:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A measured run of `seconds`. prefill_seconds: until every request has its first token. decode_seconds, decoded:
-    duration and tokens of the steps in which all requests were decoding."""
+    """A measured run. seconds: total. prefill_seconds: until every request has its first token. decode_seconds,
+    decoded: duration and tokens of the steps in which all requests were decoding."""
 
     seconds: float
     prefill_seconds: float
@@ -145,7 +145,7 @@ def prompt_length(engine: ServingEngine, wanted: int | None, max_tokens: int, se
 
 @contextmanager
 def without_speculation(engine: Engine) -> Iterator[None]:
-    """Switch speculation off, whose gain depends on the text."""
+    """Disable speculation within the context, because its gain depends on the text."""
     speculative = engine.scheduler.speculative
     drafter, rows = speculative.drafter, speculative.rows
     speculative.use(None, 0)
@@ -165,14 +165,14 @@ def measured_runs(
     warm_ups: int = _WARM_UPS,
 ) -> list[Run]:
     """Return `repeat` runs after the warm-ups."""
-    rng = np.random.default_rng()  # unseeded: prompts of an earlier measurement would be in the prefix cache
+    rng = np.random.default_rng()  # unseeded, so that no prompt of an earlier measurement is in the prefix cache
     runs = []
     for done in range(repeat + warm_ups):
         if progress:
             progress("measuring speed", done, repeat + warm_ups)
         # new prompts for every run: cached prefixes would shorten the prefill
         prompts = rng.integers(0, engine.config.vocab, (sequences, prompt_tokens)).tolist()
-        gc.collect()  # not during the run
+        gc.collect()  # now rather than during the run
         runs.append(_run(engine, prompts, max_tokens))
     return runs[warm_ups:]
 
@@ -197,9 +197,9 @@ def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> Run:
 
 
 def bytes_per_token(config: ModelConfig, head_bytes: int, kv_cache_type: str, position: int, sequences: int = 1) -> int:
-    """Return the bytes that decoding one token at `position` reads: keys and values of all positions before it, states
-    of delta nets, and 1 / sequences of every ternary matrix and the head; of experts, as many as these sequences use at
-    most."""
+    """Return the bytes read to decode one token at `position`: keys and values of all positions before it, delta net
+    states, and 1 / sequences of every ternary matrix and of the head. Of the experts it counts the maximum that these
+    sequences use."""
     share = min(1.0, config.experts.used * sequences / config.experts.count) if config.experts else 1.0
     layers = layer_bytes(config, share)
     kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_cache_type), config.head_dim) * position

@@ -1,4 +1,4 @@
-"""Reports of the driver beside a profile: sensors of the device, and the resources of each of its compiled kernels."""
+"""The driver's report for a profile: sensors of the device, and resources of each compiled kernel."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class HardwareReport:
-    """The driver's report; empty fields if it has none. sensors: by the names in bitnet_hal.features.SENSORS."""
+    """The driver's report; fields are empty if it has none. sensors: by the names in bitnet_hal.features.SENSORS."""
 
     sensors: Mapping[str, float]
     kernels: tuple[KernelUse, ...]
 
 
 def hardware_report(engine: Engine) -> HardwareReport:
-    """Return the readings of the moment, and the resources of each compiled kernel of the engine's recordings."""
+    """Return the current sensor readings, and the resources of each compiled kernel of the engine's recordings."""
     device = engine.device
     sensors: Mapping[str, float] = {}
     if "sensors" in device.info.features:

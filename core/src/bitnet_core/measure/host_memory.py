@@ -6,7 +6,7 @@ from __future__ import annotations
 def host_memory() -> dict[str, float]:
     """Return the resident bytes of this process (with the pages of a mapped model file), the bytes of the machine and
     those used by all programs, and the share of this process in percent."""
-    import psutil  # here, because a first token should not wait for the import
+    import psutil  # imported here because it would delay the first token
 
     resident = psutil.Process().memory_info().rss
     machine = psutil.virtual_memory()

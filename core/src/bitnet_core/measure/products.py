@@ -1,4 +1,4 @@
-"""Time each product of a decode step, and find the fastest of a device's tunings for it."""
+"""Time each matrix product of a decode step, and find the fastest of a device's tunings for it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ProductTime:
     """The times of one product of a decode step. seconds: with the best tuning; usual: with the device's own choice;
-    tuning: the best one, None if it is the device's own choice; timed: every tuning with its seconds; left: tunings for
-    which no time was left."""
+    tuning: the best one, None if it is the device's own choice; timed: every timed tuning with its seconds; left:
+    number of tunings that were not timed before the deadline."""
 
     key: str  # measured.tiling_key
     launches: int  # in the step
-    head: bool  # once a step, not once a layer
+    head: bool  # True if it runs once per step, False if once per layer
     seconds: float
     usual: float
     nbytes: int  # of the matrix
@@ -49,8 +49,8 @@ class ProductTime:
 
 
 def time_products(engine: Engine, deadline: float, clock: Clock = time.perf_counter) -> list[ProductTime]:
-    """Time every product of the recorded steps of an engine without requests, with all tunings of the device; after the
-    deadline (a time of the clock) with the device's own choice only."""
+    """Time every product of the recorded steps of an engine without requests, with all tunings of the device. After the
+    deadline (a reading of `clock`) only the device's own choice is timed."""
     found: dict[str, list[Launch]] = {}
     for recorded in engine.recordings().values():
         for launch in recorded.launches:
@@ -81,7 +81,7 @@ class ProductTimer:
         own, *others = self._candidates(launch, params)
         times = [(self._seconds(launch, params, own), own)]
         left = 0
-        for tuning in [*others, own] if others else []:  # the own choice again, after the others
+        for tuning in [*others, own] if others else []:  # its own choice again, after the others
             if self._clock() >= self._deadline:
                 left += tuning is not own
                 continue

@@ -19,12 +19,13 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.measure.hardware_report import HardwareReport
 
 _LEAST_SHARE = 1000
-"""Largest ratio of a replay's duration to the sum of its launches; a busy host slows replays down."""
+"""Maximum ratio of a replay's duration to the sum of its launches; a busy host delays replays."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The time of one launch, or of all launches of a kernel in a step. nbytes: of its operands, each counted once.
+    """The time of one launch, or of all launches of a kernel in a step. nbytes: bytes of its operands, each counted
+    once.
 
     least, most: seconds of the shortest and of the longest launch.
     """
@@ -56,7 +57,7 @@ class StepProfile:
 
     @property
     def seconds(self) -> float:
-        """Sum over the launches."""
+        """Sum of the seconds of all launches."""
         return sum(launch.seconds for launch in self.launches)
 
     def kernels(self) -> list[KernelTime]:
@@ -80,11 +81,12 @@ def _joined(one: KernelTime, other: KernelTime) -> KernelTime:
 
 
 def profile(engine: Engine) -> list[StepProfile]:
-    """Replay and time each of the engine's recordings; of several devices those of the last one, and the steps' names
-    say so. Raises UsageError if the device cannot time launches, and GpuError if its clock is wrong."""
+    """Replay and time each of the engine's recordings. If layers are on several devices, only the last device is
+    timed, and the steps' names say so. Raises UsageError if the device cannot time launches, and GpuError if its clock
+    is wrong."""
     device = engine.device
     if "timings" not in device.info.features:
-        raise UsageError(f"{device.info.request} does not time its launches")
+        raise UsageError(f"{device.info.request} cannot time its launches")
     layers = engine.worker.parts[-1].config.n_layers
     split = len(engine.worker.parts) > 1
     where = f", {layers} of {engine.config.n_layers} layers on {device.info.request}" if split else ""
@@ -92,7 +94,7 @@ def profile(engine: Engine) -> list[StepProfile]:
     for step, recorded in engine.recordings().items():
         moved = [
             _moved_bytes(device, launch) for launch in recorded.launches
-        ]  # before the replay, which advances the rows
+        ]  # counted before the replay, which advances the rows
         timed = _timed(cast(TimedDevice, device), recorded.recording)
         times = [KernelTime(name, 1, s, nbytes, s, s) for (name, s), nbytes in zip(timed, moved, strict=True)]
         profiles.append(StepProfile(step + where, tuple(times)))
@@ -100,7 +102,7 @@ def profile(engine: Engine) -> list[StepProfile]:
 
 
 def _timed(device: TimedDevice, recording: Recording) -> Sequence[tuple[str, float]]:
-    """Return the device's timings after a check against the host's clock."""
+    """Return the device's timings, checked against the host's clock."""
     device.synchronize()
     began = time.perf_counter()
     timed = device.timings(recording)
@@ -122,7 +124,7 @@ def _timed(device: TimedDevice, recording: Recording) -> Sequence[tuple[str, flo
 
 
 def _moved_bytes(device: Device, launch: Launch) -> int:
-    """Return the bytes of a launch's operands; of caches and tables only the rows that it uses."""
+    """Return the bytes of a launch's operands, counting only the used rows of caches and tables."""
     spec = launch.kernel.spec
     params = spec.unpack(launch.params)
     views = {b.name: view for b, view in zip(spec.bindings, launch.views, strict=False)}  # a workspace comes last

@@ -1,5 +1,5 @@
-"""Benchmark one model on several devices: each alone, then all together in a process for each, as the server runs
-them."""
+"""Benchmark one model on several devices, each in its own process as in the server: first one by one, then all at
+once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bitnet_core.progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Tokens per second, of all requests of the device together: of prompts, of decoding, and of answers in the time of
-    prompts and answers."""
+    """Tokens per second, summed over the requests of a device: of prompts, of decoding, and of answers over the total
+    time."""
 
     prefill: float
     decode: float
@@ -28,7 +28,7 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpeeds:
-    """The speeds of one device while the others rest, and while they work. processor: see processor_of."""
+    """The speeds of one device while the others are idle, and while they work. processor: see processor_of."""
 
     device: str
     device_name: str
@@ -50,17 +50,17 @@ class ReplicaResult:
 
     @property
     def alone(self) -> Speeds:
-        """The sum of the devices, each alone."""
+        """The sum of the devices' speeds, each measured alone."""
         return _sum([one.alone for one in self.devices])
 
     @property
     def possible(self) -> float:
-        """Tokens per second of answers if each processor is as fast as the fastest of its devices alone."""
+        """Tokens per second of answers if each processor were as fast as its fastest device alone."""
         return possible_sum([one.processor for one in self.devices], [one.alone.whole for one in self.devices])
 
     @property
     def together(self) -> Speeds:
-        """The sum of the devices at the same time."""
+        """The sum of the devices' speeds at the same time."""
         return _sum([one.together for one in self.devices])
 
     def document(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class ReplicaResult:
 
 
 def processor_of(info: DeviceInfo) -> str:
-    """Return the processor that computes for a device: the same for a card under two APIs, and for all that run on the
+    """Return the processor behind a device: the same for a card under two APIs, and for all devices that run on the
     CPU."""
     if info.type in (DeviceType.CPU, DeviceType.SOFTWARE):
         return "cpu"
@@ -84,7 +84,7 @@ def processor_of(info: DeviceInfo) -> str:
 
 
 def possible_sum(processors: Sequence[str], speeds: Sequence[float]) -> float:
-    """Return the sum of the highest speed of each processor. processors, speeds: of each device."""
+    """Return the sum over processors of their fastest device's speed. processors, speeds: one per device."""
     best: dict[str, float] = {}
     for processor, speed in zip(processors, speeds, strict=True):
         best[processor] = max(speed, best.get(processor, 0.0))
@@ -125,7 +125,8 @@ def measure_replicas(
 
 
 def _all(engines: Sequence[RemoteEngine], sequences: int, length: int, max_tokens: int, repeat: int) -> list[list[Run]]:
-    """Return the runs of every device; one that is done goes on until all are, so that none gets the machine alone."""
+    """Return the runs of every device. Each one continues until all have finished, so that none has the machine to
+    itself."""
     runs: list[list[Run]] = [[] for _ in engines]
     errors: list[BaseException] = []
 

@@ -44,7 +44,7 @@ class ServerResult:
 
     @property
     def errors(self) -> list[str]:
-        """Messages of the failed requests, one for each."""
+        """The error message of each failed request."""
         return [answer.error for answer in self.answers if answer.error]
 
     def document(self) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def prompt_of(number: int, words: int) -> str:
 def measure_server(
     url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str = "", first: int = 0
 ) -> ServerResult:
-    """Stream `requests` greedy completions, past the end token, from `clients` concurrent clients with distinct
-    prompts: those of the numbers from `first` on. If a server reports no usage, a chunk counts as one token.
+    """Stream `requests` greedy completions, past the end token, to `clients` concurrent clients. The prompts are
+    distinct: prompt_of(first), prompt_of(first + 1), ... If a server reports no usage, a chunk counts as one token.
 
     Raises UsageError if the URL is not valid or no server answers there.
     """
@@ -100,7 +100,7 @@ async def _measure(
     answers = [TimedAnswer() for _ in prompts]
     fixed = {"model": model, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
     fixed |= {"stream_options": {"include_usage": True}}
-    bodies = [{**fixed, "prompt": prompt_of(number, prompt_words)} for number in prompts]  # nor are the bodies
+    bodies = [{**fixed, "prompt": prompt_of(number, prompt_words)} for number in prompts]
     calls = iter(zip(bodies, answers, strict=True))
 
     async def client(connection: _Connection) -> None:
@@ -147,7 +147,7 @@ def _note(chunk: dict[str, Any], at: float, answer: TimedAnswer) -> None:
 
 
 class _Connection:
-    """A client's connection, which is kept for its next request if the server keeps it."""
+    """A client's connection, reused for its next request if the server keeps it open."""
 
     def __init__(self, target: SplitResult, key: str) -> None:
         self._target, self._key = target, key

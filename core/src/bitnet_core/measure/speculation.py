@@ -1,4 +1,4 @@
-"""Benchmark speculation: the cost of a verified row, and the speed at given probabilities of a right draft token."""
+"""Benchmark speculation: the cost of verified rows, and the speed at given acceptance probabilities."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class SpeculativeRun:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationResult:
-    """Speculation of one kind against none. row_seconds: duration of a step of one request by number of verified rows.
-    plain_speed: tokens per second without speculation, of all requests."""
+    """Speculation of one kind compared with none. row_seconds: duration of a step of one request by number of verified
+    rows. plain_speed: tokens per second of all requests without speculation."""
 
     kind: str
     sequences: int
@@ -53,7 +53,7 @@ class SpeculationResult:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """A run: texts by prompt; tokens and seconds of the steps after every prompt."""
+    """A run. texts: by prompt; tokens, seconds: of the steps after all prompts."""
 
     texts: dict[tuple[int, ...], list[int]]
     tokens: int
@@ -83,7 +83,7 @@ def measure_speculation(
     if drafter is None:
         reason = engine.speculation.off or "the option speculate is off"
         raise UsageError(f"speculation cannot be measured: {reason}")
-    random = np.random.default_rng()  # unseeded: earlier prompts would be in the prefix cache
+    random = np.random.default_rng()  # unseeded, so that no prompt of an earlier measurement is in the prefix cache
     prompts = random.integers(0, engine.config.tokens, (sequences, prompt_tokens)).tolist()
     total = 1 + len(probabilities or [None])
     try:
@@ -128,7 +128,7 @@ def row_costs(engine: Engine, prompt_tokens: int, most: int) -> dict[int, float]
 
 
 def _repeated(engine: Engine, prompts: list[list[int]], max_tokens: int, repeat: int) -> list[_Timed]:
-    """Run once to compile, record and learn the costs, then `repeat` times; returns the latter runs."""
+    """Run once to compile, record and measure the costs of steps, then `repeat` times; returns the latter runs."""
     return [_run(engine, prompts, max_tokens) for _ in range(1 + repeat)][1:]
 
 

@@ -1,4 +1,4 @@
-"""Measure in a few seconds how fast each device runs a model and which tilings are best (`bitnet tune`)."""
+"""Measure, in a few seconds, the speed of each device with a model and its best tilings (`bitnet tune`)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TunedDevice:
-    """The speed of one device. token_seconds: duration of a decode step of the whole model; 0 if it was not measured,
-    for the `reason`."""
+    """The speed of one device. token_seconds: duration of a decode step of the whole model, 0 if it was not measured.
+    reason: why it was not."""
 
     info: DeviceInfo
     token_seconds: float
@@ -68,8 +68,9 @@ def tune(
     """Time a decode step and its products on every device, store the results for later choices of devices and tilings,
     and return them, the fastest device first. name: the model's name in the stored results.
 
-    Each device gets an equal share of the remaining time, software devices last. A device that has started is finished,
-    so that compiling kernels for the first time may exceed the limit. A device that fails is listed with the reason.
+    Each device gets an equal share of the remaining time, software devices last. The measurement of a device is not
+    interrupted, so compiling kernels for the first time may exceed the limit. A device that fails is listed with the
+    reason.
     """
     present = [info for info in devices() if not info.fake]
     present.sort(key=lambda info: (info.type is DeviceType.SOFTWARE, -rank(info)))  # software is ranked last anyway
@@ -114,12 +115,12 @@ def time_model(
 ) -> tuple[float, list[ProductTime]]:
     """Return the seconds of a decode step and the times of its products.
 
-    A small model is timed as a whole. Of a larger one two truncated models are timed, and their difference is the time
-    of a layer; if no time is left for the second one, a layer is estimated as the sum of its products.
+    A small model is timed as a whole. For a larger one, two truncated models are timed, and their difference gives the
+    time of a layer; if no time is left for the second one, a layer is estimated as the sum of its products.
     """
     layers = source.config.n_layers
     delta = source.config.delta
-    first, second = (count * (delta.interval if delta else 1) for count in _SLICES)  # whole groups of a hybrid model
+    first, second = (count * (delta.interval if delta else 1) for count in _SLICES)  # whole intervals of delta nets
     few, timed = _part(source, device, layers if layers <= second else first, deadline, clock)
     if layers <= second:
         return few, timed

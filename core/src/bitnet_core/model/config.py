@@ -14,9 +14,9 @@ PoolingMode = Literal["last", "mean", "cls"]
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """The rule by which an embedding model makes one vector of a text's hidden rows.
+    """The rule by which an embedding model reduces the hidden rows of a text to one vector.
 
-    mode: the last row, the mean of all, or the first. normalize: the vector is divided by its length.
+    mode: the last row, the mean of all, or the first. normalize: True to divide the vector by its length.
     """
 
     mode: PoolingMode
@@ -31,7 +31,7 @@ class DeltaNet:
     """
 
     interval: int
-    conv: int  # inputs of each output of the causal convolution
+    conv: int  # taps of the causal convolution
     key_heads: int
     value_heads: int  # a multiple of key_heads
     key_dim: int  # elements of a key (and a query) head
@@ -69,7 +69,7 @@ class Experts:
 
     count: int
     used: int  # experts of each row
-    limit: float  # largest gate, and largest absolute value of up
+    limit: float  # gate is clamped to at most limit, up to -limit..limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,16 @@ class ModelConfig:
     qk_norm: bool = False  # RMSNorm of each query and key head (attn_q_norm, attn_k_norm) before the rotation
     qk_norm_after_rope: bool = False  # that norm is after the rotation
     projection_norms: bool = False  # RMSNorm of the input of each matrix (attn_q_norm_in and so on)
-    pooling: Pooling | None = None  # of a model that embeds texts and generates none
+    pooling: Pooling | None = None  # set for a model that embeds texts instead of generating
     activation_group_size: int = 0  # columns that share an activation scale; 0 = one scale a row
     ternary_tables: bool = False  # token_embd and output are ternary (ModelSource.ternary), not dense
-    vocab_tokens: int = 0  # tokens that exist: higher ids are never sampled; 0 = all of vocab
+    vocab_tokens: int = 0  # number of existing tokens: higher ids are never sampled; 0 = all of vocab
     rope_dim: int = 0  # leading elements of a head that are rotated, as pairs (j, j + rope_dim/2); 0 = all of them
     delta: DeltaNet | None = None
-    prediction_head: bool = False  # a head for multi-token prediction can be read (formats.names.prediction_matrices)
+    prediction_head: bool = False  # the file has a multi-token prediction head (formats.names.prediction_matrices)
     experts: Experts | None = None
     windows: Windows | None = None
-    hadamard: int = 0  # columns of a block of the Hadamard rotation of ternary matrices' inputs; 0 = none
+    hadamard: int = 0  # block size of the Hadamard rotation of ternary matrices' inputs; 0 = none
 
     @property
     def tokens(self) -> int:
@@ -209,7 +209,7 @@ class ModelConfig:
         return attention | ({"attn_gate": (self.q_width, self.hidden)} if self.delta else {})
 
     def part(self, first: int, count: int) -> ModelConfig:
-        """Return the configuration of `count` layers from `first` on, for one of several devices, of which none has a
+        """Return the configuration of `count` layers from `first` on, for one of several devices; without the
         prediction head."""
         if count == self.n_layers:
             return self

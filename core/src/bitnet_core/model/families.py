@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from bitnet_core.model.config import Activation
 
 ACTIVATION_GROUP: Final = 32
-"""Columns that share an activation scale in models that were not trained with one scale a row."""
+"""Columns that share an activation scale in models that were not trained with one scale per row."""
 
 
 class Sampling(NamedTuple):
-    """Sampling defaults of a family's authors, for files that state none. origin: the source's name, for people."""
+    """Sampling defaults of a family's authors, for files that state none. origin: name of their source."""
 
     temperature: float
     top_k: int
@@ -62,13 +62,13 @@ class Family:
 
     @property
     def activation_group_size(self) -> int:
-        """Columns that share an activation scale; 0 = one scale a row."""
+        """Columns that share an activation scale; 0 = one scale per row."""
         return ACTIVATION_GROUP if self.grouped else 0
 
 
 FAMILIES: Final[dict[str, Family]] = {
     "bitnet-b1.58": Family("relu2"),
-    # the first 2B-4T release carries a copy of the embedding as output.weight, which its own program ignores
+    # the first 2B-4T release has a copy of the embedding as output.weight, which its own program ignores
     "bitnet-25": Family("relu2", tied_head=True),
     "bitnet": Family(),
     "llama": Family("silu", rope_interleaved=True, keeps_arch=True),

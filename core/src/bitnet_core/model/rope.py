@@ -21,7 +21,7 @@ original one."""
 
 
 def factors_name(config: ModelConfig, positions: int) -> str:
-    """Return the name of the tensor whose factors divide the frequencies of a context of `positions`."""
+    """Return the name of the tensor with the frequency divisors for a context of `positions`."""
     if config.rope_scaling != "longrope":
         return "rope_freqs"
     return "rope_factors_long" if positions > config.rope_original_context else "rope_factors_short"
@@ -83,7 +83,8 @@ def _no_numbers(config: ModelConfig) -> ModelError:
 def _yarn(
     config: ModelConfig, inverse: npt.NDArray[np.float32], powers: npt.NDArray[np.float32]
 ) -> tuple[npt.NDArray[np.float32], float]:
-    """Interpolate low frequencies and keep high ones, with a ramp between; scale cos and sin with the factor."""
+    """Interpolate low frequencies and keep high ones, with a ramp between them. Returns the frequencies and the factor
+    on cos and sin."""
     dim, base = 2 * config.rotary_pairs, config.rope_theta
     original = config.rope_original_context or config.context
     if base <= 1:

@@ -48,7 +48,7 @@ class ModelSource(Protocol):
 
     @property
     def format(self) -> str:
-        """Container and ternary encoding, for people: "GGUF v3, I2_S layout A"."""
+        """Container and ternary encoding, for display: "GGUF v3, I2_S layout A"."""
 
     @property
     def findings(self) -> Sequence[Finding]: ...
@@ -69,8 +69,8 @@ class ModelSource(Protocol):
         """Return a linear layer, such as "blk.0.attn_q". Raises ModelError if it is absent."""
 
     def scale_block(self, name: str) -> int:
-        """Return the columns that share a scale in a linear layer, 0 if a row has one; some rows of the matrix are
-        read, and show what `ternary` returns unless the others differ from them."""
+        """Return the columns that share a scale in a linear layer, 0 for one scale per row. It is determined from some
+        rows of the matrix, so `ternary` may differ if the other rows do."""
 
     def dense(self, name: str) -> DenseWeight:
         """Return "token_embd" or "output"."""
@@ -84,6 +84,6 @@ class ModelSource(Protocol):
         """Return the hex digest of the model's bytes (of all weight files in name order); computed once."""
 
     def release(self) -> None:
-        """Let the system drop the file's pages read so far; arrays already returned stay valid."""
+        """Allow the system to drop the file's pages that were read; arrays already returned stay valid."""
 
     def close(self) -> None: ...

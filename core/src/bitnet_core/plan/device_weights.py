@@ -40,8 +40,8 @@ class Linear:
         """Columns padded to whole blocks."""
         return padded(self.columns)
 
-    def moved(self, first: int) -> Linear:
-        """Return the matrix as rows first.. of a stack."""
+    def stacked_at(self, first: int) -> Linear:
+        """Return the matrix with its rows renumbered from `first` on, for a stack."""
         parts = tuple(replace(part, y_first=part.y_first + first) for part in self.parts)
         return Linear(self.outs, self.columns, parts)
 
@@ -106,7 +106,7 @@ class DeltaWeights:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """A matrix with a norm of its own input (plan.projection_norms); its rows are some of a stack's."""
+    """A matrix whose input has its own norm (plan.projection_norms); its rows are part of a stack."""
 
     gamma: View
     matrix: Linear
@@ -152,12 +152,12 @@ class LayerWeights:
 
 @dataclass(slots=True)
 class DeviceWeights:
-    """All weights of a model, or of a part of its layers, on one device. It keeps references to wrapped host memory."""
+    """All weights of a model, or of a part of its layers, on one device. Keeps references to wrapped host memory."""
 
     config: ModelConfig
     layers: tuple[LayerWeights, ...]
-    embedding: Dense | Linear | None  # of the device with the first layer
-    head: Dense | Linear | None  # of the device with the last layer
+    embedding: Dense | Linear | None  # only on the device with the first layer
+    head: Dense | Linear | None  # only on the device with the last layer
     output_norm: View
     rope: View  # f32[positions, head_dim / 2, 2]
     positions: int
@@ -168,7 +168,7 @@ class DeviceWeights:
     lm_head_int8: Int8LmHead | None = None
     prediction: PredictionWeights | None = None
     unrotated: View | None = None  # the rotary table of layers without positions: cos 1, sin 0
-    signs: dict[int, View] = field(default_factory=dict)  # of the Hadamard rotation, f32[width] by width
+    signs: dict[int, View] = field(default_factory=dict)  # signs f32[width] of the Hadamard rotation, by width
 
     @property
     def has_group_scales(self) -> bool:
@@ -189,7 +189,7 @@ class DeviceWeights:
         return sum(part.codes.nbytes + part.scales.nbytes for part in self.head.parts) if self.head else 0
 
     def alloc(self, device: Device, nbytes: int) -> View:
-        """Allocate further memory that is freed with the weights."""
+        """Allocate memory that is freed together with the weights."""
         buffer = device.alloc(nbytes)
         self._buffers.append(buffer)
         self.nbytes += nbytes

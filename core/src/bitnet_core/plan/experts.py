@@ -1,7 +1,7 @@
 """The plan of models with a mixture of experts and sliding windows: base kernels, EXPERT_KERNELS and window_attention.
 
-The router reads the normed row in f32, from the scratch buffer `plain`. Each row then has `used` rows of gate, up and
-results, one for each of its experts: the pairs of kernels.experts.
+The router reads the normed row in f32 from the scratch buffer `plain`. Each row then has `used` rows of gate, up and
+results, one per expert: the pairs of kernels.experts.
 """
 
 from __future__ import annotations

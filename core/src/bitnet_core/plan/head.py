@@ -19,7 +19,7 @@ class HeadLayers(LinearLayers):
         `rows` rows. keep: number of largest logits that must be exact, 0 for all of them."""
         config = self.config
         head = self.weights.head
-        assert head is not None  # steps end on the device with the last layer
+        assert head is not None  # only the device with the last layer computes logits
         normed = scratch.view("normed", wanted)
         logits = scratch.view("logits", wanted)
         norm = self.hidden(scratch, rows, wanted)

@@ -97,10 +97,10 @@ class HybridPlan(Plan):
         gate = layer.gate
         qkv_view, gates_view = inputs or (scratch.view("qkv", rows, 4 * qkv.outs), scratch.view("gates", rows))
         launches = self._normed(scratch, rows, layer.attn_norm, qkv, keep=layer.delta is not None)
-        if layer.delta:  # before the larger product, whose weights are on their way meanwhile
+        if layer.delta:  # first, while the weights of the larger product are prefetched
             plain = scratch.view("plain", rows, 4 * self.config.hidden)
             launches += self.dense(layer.delta.gates, rows, plain, gates_view)
-        if rows == 1 < scratch.rows and layer.inputs and not inputs:  # scratch for two rows holds both results
+        if rows == 1 < scratch.rows and layer.inputs and not inputs:  # needs a scratch of two rows for both results
             both = scratch.view("qkv", 1, 4 * (qkv.outs + gate.outs))
             launches += self._matmul(scratch, 1, layer.inputs, both, layer.inputs.outs)
             return both.part(0, 4 * qkv.outs), gates_view, both.part(4 * qkv.outs, 4 * gate.outs), launches

@@ -1,7 +1,7 @@
-"""The inputs of delta nets in a step whose rows may be rejected: the step is repeated for the accepted ones alone.
+"""The inputs of delta nets in a step whose rows may be rejected, kept to repeat the step for the accepted rows.
 
-A delta net's state cannot be cut by position. So the state before the step is copied elsewhere; afterwards it is copied
-back, and the convolutions and delta rules run again over the accepted rows.
+The state of a delta net cannot be truncated by position. So it is saved before the step; afterwards it is restored, and
+the convolutions and delta rules run again over the accepted rows.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ class KeptInputs:
         return View(self._buffer, first, rows * qkv), View(self._buffer, start, rows * gates)
 
     def free(self) -> None:
-        """Give the buffer back to the pool."""
+        """Return the buffer to the pool."""
         self._pool.free(self._buffer)

@@ -9,10 +9,9 @@ from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_core.model.config import ModelConfig
 
 _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
-"""Kernels without a sum over a row."""
+"""Kernels that compute no sum over a row."""
 _ROW_BY_ROW = ROTATED_KERNELS | {"matmul_ternary_glu"}
-"""Fused kernels of which a step of any rows can be made: no step of one request's rows, or of several requests', needs
-others."""
+"""Fused kernels that serve every number of rows, in steps of one request as of several."""
 _OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
 
 
@@ -28,14 +27,14 @@ def needed_kernels(config: ModelConfig) -> frozenset[str]:
 
 
 def invariant_rows(config: ModelConfig, info: DeviceInfo, *, group_scales: bool) -> int:
-    """Return the number of rows up to which the device computes a row of the model with the same bits if no kernels are
-    fused. group_scales: True if a ternary matrix has scales of blocks of columns."""
+    """Return the largest number of rows of a step for which the device computes each row of the model with the same
+    bits, without fused kernels. group_scales: True if a ternary matrix has scales of blocks of columns."""
     kernels = UNFUSED_KERNELS - DELTA_KERNELS | needed_kernels(config)
     kernels -= _ONE_VALUE if group_scales else _ONE_VALUE | {"matmul_ternary_block"}
     return info.invariant_rows(kernels)
 
 
 def invariant_fused(info: DeviceInfo) -> frozenset[str]:
-    """Return the fused kernels that steps of up to FEW_ROWS rows may use although a row must have the same bits in each
-    of them."""
+    """Return the fused kernels that steps of up to FEW_ROWS rows may use when a row must have the same bits in all of
+    them."""
     return frozenset(name for name in info.kernels & _ROW_BY_ROW if info.invariant_rows([name]) >= FEW_ROWS)

@@ -1,4 +1,4 @@
-"""The kind of plan that a model needs."""
+"""Choose the plan class of a model."""
 
 from __future__ import annotations
 

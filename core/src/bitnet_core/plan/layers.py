@@ -33,11 +33,11 @@ class Plan(HeadLayers):
     def body(
         self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False, kept: KeptInputs | None = None
     ) -> list[Launch]:
-        """Return the launches that compute the hidden states x[rows, H] from step[rows], or from x if other layers come
-        before these, and store keys and values.
+        """Return the launches that compute the hidden states x[rows, H] from step[rows], or from x if earlier layers
+        are on other devices, and store keys and values.
 
-        decode: no two rows belong to one request. kept: where to keep the inputs of delta nets, which only a
-        HybridPlan has.
+        decode: True if no two rows belong to one request. kept: buffers for the inputs of delta nets; only for a
+        HybridPlan.
         """
         launches = self._embed(scratch, rows)
         for index, layer in enumerate(self.weights.layers):
@@ -177,7 +177,7 @@ class Plan(HeadLayers):
         queries: View,
         caches: tuple[View, View],
     ) -> Launch:
-        """Rotate queries[rows, q_width], and keys, which are stored with the values."""
+        """Rotate queries[rows, q_width] and keys, and store the keys and values."""
         step = scratch.view("step", rows)
         return self.launcher.prepare(
             CATALOGUE["rope_store_kv"],

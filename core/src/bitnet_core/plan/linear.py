@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 class LinearLayers:
     """A builder of the launches of linear layers with these weights.
 
-    fused: False leaves out the optional kernels that stand in for others, but for those that keep a row's bits
-    whatever the rows beside it (`invariant_fused`); most serve some numbers of rows only.
+    fused: False disables the optional kernels that replace others, except those with which the bits of a row do not
+    depend on the other rows (`invariant_fused`); most support certain numbers of rows only.
     """
 
     left_out: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ class LinearLayers:
     def _fused(
         self, kernel: str, params: ParamDict, views: tuple[View, ...], constants: dict[str, int]
     ) -> Launch | None:
-        """Return the launch of an optional kernel; None if the device does not support it, or not for such sizes."""
+        """Return the launch of an optional kernel; None if the device does not support it for these sizes."""
         if kernel not in self._optional:
             return None
         try:
@@ -81,8 +81,8 @@ class LinearLayers:
         """Compute y[rows, outs] (+)= linear(quantize(norm(x))), without the norm if gamma is None. A few rows use the
         fused kernel norm_matmul if the device has it.
 
-        Inputs of products that add to y have buffers of their own for their codes: a device may then quantize the
-        output of another kernel in that kernel's launch, whose own inputs are in use until it ends.
+        The inputs of products that add to y have separate buffers for their codes, so that a device can quantize the
+        output of another kernel within that kernel's launch, while its inputs are still being read.
         """
         fused = []
         for part in linear.parts if rows <= FEW_ROWS else ():

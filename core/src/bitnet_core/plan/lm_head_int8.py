@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 KERNELS = frozenset({"pack_head", "approx_logits", "refine_logits"})
 LEAST_TABLE = 32 << 20
-"""Smallest f16 table in bytes that gains from a copy; smaller ones stay in the processor's cache."""
+"""Minimum bytes of an f16 table for a copy to pay; smaller tables stay in the processor's cache."""
 SPARE_MEMORY = 8
-"""Free memory, in sizes of the copy, from which "auto" makes it."""
+"""Minimum free memory for "auto" to make the copy, in multiples of its size."""
 
 
 def int8_bytes(outs: int, columns: int) -> int:
@@ -37,8 +37,8 @@ def _sizes(outs: int, columns: int) -> list[int]:
 
 
 def planned_int8(source: ModelSource, config: ModelConfig, info: DeviceInfo, choice: AutoOnOff, free: int) -> int:
-    """Return the bytes of the copy that add_lm_head_int8 makes if `free` bytes are left after the weights (-1: not
-    known), 0 if it makes none."""
+    """Return the bytes of the copy that add_lm_head_int8 would make, 0 if it makes none. free: bytes left after the
+    weights, -1 if unknown."""
     if choice == "off" or config.ternary_tables or config.layers_after:
         return 0
     dtype, row_bytes = table_type(source, "token_embd" if config.tied_head else "output")
@@ -89,7 +89,7 @@ def add_lm_head_int8(weights: DeviceWeights, launcher: Launcher, choice: AutoOnO
 
 
 def _wanted(info: DeviceInfo, dtype: str, outs: int, columns: int, parts: int, choice: AutoOnOff, free: int) -> bool:
-    """Return True if the head can have a copy and the choice, with `free` bytes of memory, asks for it."""
+    """Return True if the head can have a copy, and the choice asks for one with `free` bytes of memory."""
     if choice == "off" or dtype != "f16" or parts != 1 or not info.kernels >= KERNELS or columns % 4:
         return False
     gains = info.type is DeviceType.CPU or "lm-head-int8" in info.features

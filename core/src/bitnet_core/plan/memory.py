@@ -21,7 +21,7 @@ from bitnet_core.plan.weight_count import weight_sizes
 @dataclass(frozen=True, slots=True)
 class DeviceMemoryPlan:
     """Bytes by use. weights: with scales, vectors and the rotary table. wrapped: weights that the device reads from
-    host memory, not part of the total. prefill_scratch: allocated by the first prompt of so many rows."""
+    host memory, not part of the total. prefill_scratch: allocated by the first prompt that fills a step."""
 
     weights: int
     wrapped: int
@@ -61,8 +61,8 @@ def plan_memory(
     lm_head_int8: int = 0,
 ) -> DeviceMemoryPlan:
     """Return the memory of the layers of `config` on a device for `sequences` concurrent requests of up to `context`
-    tokens, and prompt steps of `chunk` rows. verify_rows: largest number of rows of a step that verifies draft tokens.
-    groups: those of the requests on several devices, each with its own scratch. Raises ModelError and UsageError as
+    tokens, and prompt steps of `chunk` rows. verify_rows: maximum rows of a step that verifies draft tokens. groups:
+    number of groups of requests on several devices, each with its own scratch. Raises ModelError and UsageError as
     weight_sizes."""
     weights = weight_sizes(source, config, info, context)
     no_head = config.layers_after > 0

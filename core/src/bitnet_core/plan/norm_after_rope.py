@@ -1,13 +1,13 @@
 """The plan of models that norm each query and key head after RoPE (HunYuan), made of base kernels.
 
-A rotation keeps the length of a head, so the norm without its weights may precede it. The weights may not: RoPE mixes
-the elements of a pair. Scores depend on the products of both heads' weights alone, so rotated queries are multiplied by
-them, and keys have none:
+A rotation keeps the length of a head, so the norm without its weights can be computed before it. The weights have to be
+applied afterwards, because RoPE mixes the elements of a pair. Scores depend only on the products of both heads'
+weights, so rotated queries are multiplied by these products, and keys by nothing:
 
     (g_q rope(n(q))) . (g_k rope(n(k))) = (g_q g_k rope(n(q))) . rope(n(k)),    n(h) = h / sqrt(mean(h^2) + eps)
 
-`rms_norm` with an eps of 2^40 multiplies by gamma / 2^20, exactly up to one rounding: beside that eps the mean square
-of a normed head vanishes in f32.
+`rms_norm` with an eps of 2^40 multiplies by gamma / 2^20, exact up to one rounding: the mean square of a normed head
+vanishes when it is added to that eps in f32.
 """
 
 from __future__ import annotations

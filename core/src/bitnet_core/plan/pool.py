@@ -1,4 +1,4 @@
-"""A pool of device buffers: freed buffers are kept for later requests of the same size."""
+"""A pool of device buffers: freed buffers are kept for later allocations of the same size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_core.options.engine import MemoryPoolConfig
 
 _GRANULE = 256
-"""Sizes are rounded up to a multiple of this many bytes, so that nearly equal requests share buffers."""
+"""Sizes are rounded up to a multiple of this many bytes, so that allocations of nearly equal size share buffers."""
 
 
 def pooled(nbytes: int) -> int:
@@ -33,12 +33,12 @@ class MemoryStats:
 
     @property
     def hit_rate(self) -> float:
-        """Share of requests served from cached buffers."""
+        """Share of allocations served from cached buffers."""
         return self.hits / max(1, self.hits + self.misses)
 
 
 class MemoryPool:
-    """A pool that reuses buffers by size; their content is undefined. moved_bytes: bytes that the pool's users have
+    """A pool that reuses buffers by size; their contents are undefined. moved_bytes: bytes that the pool's users have
     copied between host and device."""
 
     def __init__(self, device: Device, config: MemoryPoolConfig | None = None) -> None:
@@ -75,7 +75,7 @@ class MemoryPool:
     def free(self, buffer: Buffer) -> None:
         """Take back a buffer of `alloc`. Raises ValueError for any other buffer."""
         if self._in_use.pop(id(buffer), None) is None:
-            raise ValueError("this buffer is not in use from this pool")
+            raise ValueError("the buffer was not allocated by this pool, or is already free")
         size = buffer.nbytes
         self._in_use_bytes -= size
         if self._cached_bytes + size > self._max_bytes:

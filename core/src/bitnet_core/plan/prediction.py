@@ -1,4 +1,4 @@
-"""The plan of a head for multi-token prediction: one gated attention layer of dense products, and the model's head.
+"""The plan of a multi-token prediction head: one gated attention layer of dense products, and the model's output head.
 
 With h the trunk's rows after output_norm, row t is of token t + 1:
     x[t] = pair [norm(embed(token[t + 1])) | norm(h[t])];  y = layer(x);  g = norm(y);  head(g[t]) predicts token t + 2.
@@ -29,21 +29,21 @@ from bitnet_core.plan.scratch import CacheViews, Scratch, scratch_bytes
 _F32 = DENSE_TYPES.index("f32")
 
 WAITING_ROWS = 8
-"""Most rows of a request that wait for a next token: those of a step that verified draft tokens."""
+"""Maximum waiting rows of a request: those of a step that verified draft tokens."""
 
 _MOST_ROWS = 256
-"""Most rows of a step of the head: prompts take several steps of so many."""
+"""Maximum rows of a step of the head; prompts take several such steps."""
 
 
 def prediction_sizes(chunk: int, sequences: int) -> tuple[int, int]:
-    """Return the most rows of a step of the head, and the most requests that have drafts at the same time, for prompt
-    steps of `chunk` rows of the trunk."""
+    """Return the maximum rows of a step of the head, and the maximum number of requests with drafts at the same time.
+    chunk: rows of a prompt step of the trunk."""
     wanted = min(sequences, WAITING_ROWS)
     return max(min(chunk, _MOST_ROWS), wanted * WAITING_ROWS), wanted
 
 
 def prediction_scratch(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
-    """Return the bytes of the head's buffers beside its weights and its layer of the cache."""
+    """Return the bytes of the head's buffers without its weights and its layer of the cache."""
     rows, wanted = prediction_sizes(chunk, sequences)
     waiting = pooled(4 * sequences * WAITING_ROWS * config.hidden)
     return scratch_bytes(config, info, rows, wanted, prediction_row_bytes(config)) + waiting
@@ -55,10 +55,10 @@ def _inner(config: ModelConfig) -> int:
 
 
 def prediction_row_bytes(config: ModelConfig) -> dict[str, int]:
-    """Return the bytes per row of the buffers beside those of a step's scratch.
+    """Return the bytes per row of the buffers that a step's scratch does not have.
 
-    pair, normed_pair: embeddings, and after all of these hidden rows. residual: x, and after all of its rows the input
-    of the product that is added. joined: two of these side by side. The others hold numbers of rows.
+    pair, normed_pair: the embeddings of all rows, followed by all hidden rows. residual: all rows of x, followed by the
+    inputs of the product that is added. joined: concatenations of two such rows. The others hold row indices.
     """
     hidden = config.hidden
     pieces = {name: sum(widths) // _piece(widths) for name, widths in _joins(config).items()}
@@ -73,7 +73,7 @@ def prediction_row_bytes(config: ModelConfig) -> dict[str, int]:
 
 
 def _joins(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """Return the widths of the inputs that are joined, by the buffer that numbers their pieces."""
+    """Return the widths of the two inputs that are concatenated, by the buffer with their row indices."""
     hidden = config.hidden
     return {"join_pair": (hidden, hidden), "join_heads": (config.q_width, hidden), "join_ffn": (config.ffn, hidden)}
 
@@ -83,8 +83,8 @@ def _piece(widths: Sequence[int]) -> int:
 
 
 def join_table(widths: tuple[int, int], rows: int, *, swapped: bool) -> npt.NDArray[np.int32]:
-    """Return the step rows i32[n, 4] that make embed_rows join `rows` rows of two buffers that are one table: the first
-    of all rows, then the second, or the reverse if swapped."""
+    """Return the step rows i32[n, 4] with which embed_rows concatenates `rows` rows of two buffers, which it reads as
+    one table: the piece of the first buffer comes first, or last if swapped."""
     piece = _piece(widths)
     counts = [width // piece for width in widths]
     starts = (counts[1] * rows, 0) if swapped else (0, counts[0] * rows)
@@ -96,7 +96,7 @@ def join_table(widths: tuple[int, int], rows: int, *, swapped: bool) -> npt.NDAr
 
 
 class PredictionPlan:
-    """A builder of the launches of the prediction head `weights`, beside the trunk's plan."""
+    """A builder of the launches of the prediction head `weights`."""
 
     def __init__(self, trunk: HybridPlan, weights: PredictionWeights) -> None:
         self.trunk = trunk
@@ -105,17 +105,17 @@ class PredictionPlan:
         self._prepare = trunk.launcher.prepare
 
     def prepare_scratch(self, scratch: Scratch) -> None:
-        """Upload the numbers of the pieces that are joined."""
+        """Upload the row indices of the inputs that are concatenated."""
         for name, widths in _joins(self.config).items():
             scratch.upload(name, join_table(widths, scratch.rows, swapped=name != "join_pair"))
 
     def hidden(self, scratch: Scratch, first: int, rows: int) -> View:
-        """Return the view of hidden rows first..first + rows - 1 of a step, which the caller fills."""
+        """Return the view of the hidden rows first..first + rows - 1 of a step, for the caller to fill."""
         row = 4 * self.config.hidden
         return scratch.view("pair", scratch.rows).part((scratch.rows + first) * row, rows * row)
 
     def pick_hidden(self, scratch: Scratch, x: View, rows: int) -> Launch:
-        """Return the launch that fills the first `rows` hidden rows from the rows of x that `picked` numbers."""
+        """Return the launch that copies the rows of x listed in the buffer `picked` to the first `rows` hidden rows."""
         return self._norm(x, scratch.view("picked", rows), rows, self.trunk.weights.output_norm, self._h(scratch, rows))
 
     def layer(self, scratch: Scratch, cache: CacheViews, rows: int) -> list[Launch]:

@@ -1,7 +1,7 @@
-"""The weights of a head for multi-token prediction on a device: dense matrices, norms, and tables if it has its own.
+"""The weights of a multi-token prediction head on a device: dense matrices, norms, and tables if it has its own.
 
-The kernels have no dense product that adds to its result, so the two matrices whose results are added to the residual
-are extended by the identity: W x + r = [W | I] [x | r].
+No kernel adds a dense product to its output, so the two matrices whose results are added to the residual are extended
+by the identity: W x + r = [W | I] [x | r].
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bitnet_core.plan.device_weights import Dense, DensePart
 from bitnet_core.plan.weight_memory import WeightMemory
 
 _STACKED: tuple[DenseType, ...] = ("f32", "f16", "bf16", "q8_0")
-"""Types of which an identity can be made; others are converted to f16."""
+"""Types in which an identity matrix can be represented; others are converted to f16."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionWeights:
-    """A prediction head: an attention layer after `pair`, which joins the norms of an embedding and a hidden row.
+    """A prediction head: an attention layer after `pair`, the matrix that multiplies [norm(embedding) | norm(hidden)].
 
     output, down: attn_output and ffn_down, extended by the identity. embedding, head: its own tables, not rotated.
     """
@@ -123,7 +123,7 @@ class _Uploader:
         return self._placed(weights[0].dtype, weights[0].columns, [weight.data for weight in weights])
 
     def _extended(self, name: str) -> Dense:
-        """Upload a matrix with the identity beside it."""
+        """Upload [W | I]: a matrix extended by the identity."""
         weight = self._matrix(name)
         both = np.concatenate([weight.data, identity(weight.dtype, weight.rows)], axis=1)
         return self._placed(weight.dtype, weight.columns + weight.rows, [both])
@@ -134,7 +134,7 @@ class _Uploader:
 
 
 def _readable(weight: DenseWeight) -> DenseWeight:
-    """Return the weight in a type of which an identity can be made, with whole blocks in each row."""
+    """Return the weight in a type of _STACKED, with whole blocks in each row."""
     whole = weight.rows % DENSE_BLOCKS[weight.dtype][0] == 0
     return weight if weight.dtype in _STACKED and whole else _as_f16(weight)
 

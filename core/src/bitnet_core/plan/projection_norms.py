@@ -1,7 +1,7 @@
 """The plan of models with a norm of the input of every matrix (BitNet-embedding), made of base kernels.
 
-Norms of attn_output and ffn_down take the place of other models' sub-norms. Queries, keys and values share the normed
-input of attention, but each quantizes its own norm of it; so do gate and up.
+The norms of attn_output and ffn_down replace the sub-norms of other models. Queries, keys and values share the normed
+input of attention, but each applies its own norm to it and quantizes the result; so do gate and up.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The buffers that a step binds: of activations, one per role because no launch may read and write the same buffer, and
-of the cache."""
+"""The buffers that a step binds: those of activations, one per role because no launch may read and write the same
+buffer, and those of the cache."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def scratch_bytes(
 def _buffer_sizes(
     config: ModelConfig, info: DeviceInfo, rows: int, wanted: int, more: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the bytes of every buffer; those of the head only if rows of logits are wanted."""
+    """Return the bytes of every buffer; without those of the head if `wanted` is 0."""
     step, head = scratch_row_bytes(config)
     sizes = {name: rows * nbytes for name, nbytes in (step | dict(more)).items()}
     if wanted:
@@ -149,7 +149,7 @@ class CacheViews(Protocol):
 
 class Scratch:
     """The buffers for steps of up to `rows` rows with up to `wanted` rows of logits, 0 on a device without the head.
-    more: the bytes per row of further buffers."""
+    more: bytes per row of further buffers, by name."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class Scratch:
         self.pool.moved_bytes += out.nbytes
 
     def free(self) -> None:
-        """Give all buffers back to the pool."""
+        """Return all buffers to the pool."""
         for buffer in self._buffers.values():
             self.pool.free(buffer)
         self._buffers.clear()

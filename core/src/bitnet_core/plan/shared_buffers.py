@@ -1,4 +1,4 @@
-"""Place small arrays in shared buffers: each buffer takes a page or more, and some drivers allow only 4,096 of them."""
+"""Allocation of small arrays in shared buffers: a buffer takes at least a page, and some drivers allow only 4,096."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitnet_hal.rounding import ceil_div
 SHARED = 1 << 20
 """Size of a shared buffer in bytes."""
 SMALL = SHARED // 4
-"""Largest array in bytes that is placed in a shared buffer; larger ones get their own."""
+"""Maximum bytes of an array in a shared buffer; larger arrays get their own."""
 
 
 class SharedBuffers:

@@ -1,6 +1,6 @@
-"""Launches that copy the states of delta nets, so that one recording copies those of all layers.
+"""Launches that copy delta net states, so that one recording copies those of all layers.
 
-embed_rows copies rows of a table of f32, whose numbers are in a step buffer: here all rows in their order.
+They use embed_rows, which copies the rows of an f32 table that a step buffer lists: here all rows in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bitnet_hal.launcher import Launch, Launcher
 from bitnet_core.model.config import ModelConfig
 
 _WIDEST = 4096
-"""Most f32 values of a row that is copied."""
+"""Maximum f32 values per copied row."""
 _F32 = DENSE_TYPES.index("f32")
 
 

@@ -1,4 +1,4 @@
-"""Upload the tensors of a model file: matrices, which threads read ahead and which are stacked by rows, and vectors."""
+"""Upload the tensors of a model file: vectors, and matrices, which threads read ahead and which are stacked by rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TensorUploader:
         self.being_read: dict[str, Future[TernaryWeight]] = {}
 
     def _read_ahead(self, names: Iterable[str], readers: Executor) -> None:
-        """Start reading matrices in threads; not on devices that share the host's memory, to save it."""
+        """Start reading matrices in threads, except on devices that share the host's memory, to save memory."""
         for name in names:
             if name not in self.being_read and not self.memory.unified:
                 self.being_read[name] = readers.submit(self.source.ternary, name)
@@ -43,7 +43,7 @@ class TensorUploader:
         return self._stacked([self._ternary(prefix + name, shapes[name]) for name in names])
 
     def _stacked(self, weights: Sequence[TernaryWeight]) -> Linear:
-        """Stack matrices by rows. Copied neighbours with the same kind of scales share a launch."""
+        """Stack matrices by rows. Adjacent ones with the same kind of scales share a launch if they are copied."""
         parts: list[LinearPart] = []
         first = 0
         for block, group in groupby(weights, lambda weight: device_block(self.config, weight.block)):
@@ -93,7 +93,7 @@ class TensorUploader:
 
 
 def _row_scales(weight: TernaryWeight, block: int) -> npt.NDArray[np.float32]:
-    """Return f32[rows] if block is 0, else f32[rows, ceil(width / block)] with zeros for blocks of padding only."""
+    """Return f32[rows] if block is 0, else f32[rows, ceil(width / block)], zero for blocks that are all padding."""
     rows = np.broadcast_to(weight.scales.reshape(-1), (weight.rows,)) if weight.scale_kind != "block" else weight.scales
     if not block:
         return rows.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Load the weights of a model file into device memory, in the form that the plan binds."""
+"""Upload the weights of a model file to a device, in the form that the plan binds."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def upload(
                 "or close other programs that use this one"
             )
         for buffer in memory.buffers:
-            with suppress(GpuError):  # of a lost device: the first error is reported
+            with suppress(GpuError):  # the device may be lost: the first error is reported
                 device.free(buffer)
         raise
 
@@ -95,7 +95,7 @@ class WeightUploader(TensorUploader):
         with reader_pool() as readers:
             if config.ternary_tables:
                 self._read_ahead(table_names(config), readers)
-            tables = self._tables() if self.memory.unified else {}  # first, while host memory is free
+            tables = self._tables() if self.memory.unified else {}  # first, while most host memory is free
             layers: list[LayerWeights] = []
             released = 0
             for number in range(config.n_layers):
@@ -206,11 +206,11 @@ class WeightUploader(TensorUploader):
         return self._norm(prefix + _SUB_NORM_OF[matrix], size) if self.config.sub_norms else None
 
     def _projections(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> tuple[Projection, ...]:
-        """Upload matrices that each norm the input they share, as rows of one stack; () if they do not."""
+        """Upload matrices that share their input, but each norm it, as rows of one stack; () if they do not norm it."""
         found: list[Projection] = []
         first = 0
         for name in names if self.config.projection_norms else ():
-            matrix = self._linear(prefix, shapes, name).moved(first)
+            matrix = self._linear(prefix, shapes, name).stacked_at(first)
             found.append(Projection(self._norm(prefix + name + INPUT_NORM, matrix.columns), matrix))
             first += matrix.outs
         return tuple(found)
@@ -228,7 +228,8 @@ class WeightUploader(TensorUploader):
         return ones, ones, self.memory.vector(query_gain(q_gamma, k_gamma))
 
     def _feed_forward(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> Linear:
-        """Upload matrices of the feed-forward part that share their input; of experts, each name in one part."""
+        """Upload matrices of the feed-forward part that share their input. Those of experts are in one part per
+        name."""
         experts = self.config.experts
         if experts is None:
             return self._linear(prefix, shapes, *names)

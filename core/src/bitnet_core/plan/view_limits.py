@@ -1,4 +1,4 @@
-"""The largest views that a device can bind, and the rows of a matrix that one view can hold."""
+"""The maximum size of a view that a device can bind, and the rows of a matrix that fit in one view."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bitnet_core.errors import ModelError
 
 
 def view_limit(info: DeviceInfo) -> int:
-    """Return the bytes of the largest view that a device can bind, 0 for any size."""
+    """Return the maximum bytes of a view that a device can bind, 0 for no limit."""
     return min((limit for limit in (info.max_binding, info.max_allocation) if limit), default=0)
 
 
 def rows_per_part(path: Path, limit: int, row_bytes: int, rows: int) -> int:
-    """Return the rows of a matrix that one view can hold. Raises ModelError if it holds none."""
+    """Return the rows of a matrix that fit in one view. Raises ModelError if none does."""
     if not limit:
         return rows
     if row_bytes > limit:

@@ -1,4 +1,4 @@
-"""Count the bytes that the weights of a model will take on a device: they are uploaded to memory that only counts."""
+"""Count the bytes that a model's weights take on a device, by running the upload with a memory that only counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bitnet_core.plan.weight_sizes import rotary_bytes, table_names, table_type
 
 @dataclass(frozen=True, slots=True)
 class WeightSizes:
-    """Bytes of weights: allocated on the device, and of host memory that it reads in place."""
+    """Bytes of weights: allocated on the device, and in host memory that it reads in place."""
 
     allocated: int
     wrapped: int
@@ -34,7 +34,7 @@ class WeightSizes:
 def weight_sizes(source: ModelSource, config: ModelConfig, info: DeviceInfo, positions: int) -> WeightSizes:
     """Return the bytes of the layers and tables of `config` on a device, with a rotary table for `positions` positions.
 
-    A device that shares the host's memory is taken to wrap every matrix. Raises ModelError and UsageError if a matrix
+    A device that shares the host's memory is assumed to wrap every matrix. Raises ModelError and UsageError if a matrix
     row or the rotary table exceeds the device's largest binding.
     """
     memory = _CountingMemory(info, source.path)
@@ -52,7 +52,7 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedDevice:
-    """The part of a Device that a _CountingMemory uses."""
+    """The methods of Device that a _CountingMemory uses."""
 
     info: DeviceInfo
 
@@ -61,7 +61,7 @@ class _PlannedDevice:
 
 
 class _CountingMemory(WeightMemory):
-    """Counts the bytes that a WeightMemory would place."""
+    """A WeightMemory that counts bytes and places nothing."""
 
     def __init__(self, info: DeviceInfo, path: Path) -> None:
         super().__init__(cast(Device, _PlannedDevice(info)), path, lambda nbytes: None)
@@ -118,7 +118,7 @@ class _Counter(WeightUploader):
         return self.memory.vector(_zeros(np.float32, rotary_bytes(self.config, self.info, positions) // 4))
 
     def _prediction(self) -> PredictionWeights | None:
-        """Count the prediction head, whose matrices may be converted, as if they were one."""
+        """Count the prediction head as one matrix, because its matrices may be converted."""
         cast(_CountingMemory, self.memory).count(prediction_bytes(self.source))
         for width in prediction_vectors(self.config).values():
             self.memory.vector(_zeros(np.float32, width))

@@ -1,4 +1,4 @@
-"""Device memory of weights: copied in chunks, or host memory wrapped without a copy on unified devices."""
+"""Device memory of weights: filled in chunks, or on unified devices host memory that is wrapped without a copy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UPLOAD_CHUNK = 32 << 20
 class WeightMemory:
     """Buffers of weights on a device. path: the model's file, for errors. advance: called with the bytes of each part.
 
-    limit: largest view in bytes, 0 for none. buffers: all buffers. hosts: the wrapped arrays. allocated, wrapped: bytes
-    of buffers on the device and of wrapped arrays. placed: bytes of matrices that were copied or wrapped.
+    limit: maximum bytes of a view, 0 for no limit. buffers: all buffers. hosts: the wrapped arrays. allocated, wrapped:
+    bytes of buffers on the device and of wrapped arrays. placed: bytes of matrices that were copied or wrapped.
     """
 
     def __init__(self, device: Device, path: Path, advance: Callable[[int], None]) -> None:

@@ -1,4 +1,4 @@
-"""Compute the bytes that weights take on a device from their shapes: `upload` places the same arrays in this order."""
+"""Compute the bytes of weights on a device from their shapes; `upload` places the same arrays in the same order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _WIDEST_BLOCK = 256
 
 
 def layer_bytes(config: ModelConfig, share: float = 1.0) -> int:
-    """Return the bytes of the codes of all ternary matrices, which a decode step reads; of experts only a share."""
+    """Return the bytes of the codes of all ternary matrices, as read by a decode step. share: part of the experts that
+    is read."""
     return sum(
         int(rows * padded(columns) // 4 * (share if name.endswith("_exps") else 1.0))
         for name, (rows, columns) in matrices(config).items()
@@ -29,7 +30,7 @@ def layer_bytes(config: ModelConfig, share: float = 1.0) -> int:
 
 
 def table_names(config: ModelConfig) -> tuple[str, ...]:
-    """Return the names of the tables that layers need: the embedding before the first, the head after the last."""
+    """Return the names of the tables that layers need: the embedding for the first layer, the head for the last."""
     embedding = () if config.layers_before else ("token_embd",)
     if config.layers_after or (config.tied_head and embedding):
         return embedding
@@ -37,7 +38,8 @@ def table_names(config: ModelConfig) -> tuple[str, ...]:
 
 
 def table_type(source: ModelSource, name: str) -> tuple[DenseType, int]:
-    """Return the type of a dense table and the bytes of a row. The table is read once, because that may convert it."""
+    """Return the type of a dense table and the bytes of a row. The table is read only once, because that may convert
+    it."""
     known = _table_types.setdefault(source, {})
     if name not in known:
         table = source.dense(name)

@@ -1,4 +1,4 @@
-"""Speculation at every step, whatever it costs, to compare texts with those without it."""
+"""Speculation in every step, regardless of its cost, to compare texts with those without it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bitnet_core.engine.speculation.policy import DraftPolicy
 
 
 class EveryStep(DraftPolicy):
-    """A policy that asks for `count` draft tokens of every request in every step, as far as rows allow."""
+    """A policy that requests `count` draft tokens for every request in every step, as far as rows allow."""
 
     def __init__(self, kind: str, counts: dict[str, int], count: int) -> None:
         super().__init__(kind, counts)
         self._count = count
 
     def limits(self, requests: Sequence[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
-        """Share the rows out in the order of the requests."""
+        """Divide the rows in the order of the requests."""
         found: dict[Request, int] = {}
         spare = rows - len(requests)
         for request in requests:
@@ -33,7 +33,7 @@ class EveryStep(DraftPolicy):
 
 
 def draft_always(engine: Engine, drafter: Drafter, count: int) -> None:
-    """Use a drafter at every step. The engine must be able to verify draft tokens."""
+    """Use a drafter in every step. The engine must be able to verify draft tokens."""
     engine.speculation.drafter = drafter
     speculative = engine.scheduler.speculative
     speculative.use(drafter, engine.worker.verify_rows)

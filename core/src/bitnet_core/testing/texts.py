@@ -1,4 +1,4 @@
-"""The texts of requests that share steps, compared with the texts that each request has alone."""
+"""Compare the texts of requests that share steps with the texts that each request has alone."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.testing.drafts import draft_always, draft_never
 
 BLOCKS = 5
-"""Cache blocks of 64 tokens: less than TOGETHER requests need."""
+"""Cache blocks of 64 tokens: fewer than TOGETHER requests need."""
 TOGETHER = 5
 """Largest number of concurrent requests."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A request, the step at which it arrives, and the number of further steps after which it is cancelled; 0:
-    never."""
+    """A request, the step at which it arrives, and the number of further steps after which it is cancelled (0:
+    never)."""
 
     prompt: list[int]
     sampling: SamplingParams
@@ -37,7 +37,7 @@ class Arrival:
 
 
 def drawn(requests: int, vocab: int) -> list[Arrival]:
-    """Return random requests, whose prompts end a few tokens before a block of the cache does.
+    """Return random requests, whose prompts end a few tokens before the end of a cache block.
 
     Half are seeded, half share a prefix of one block, every fifth is cancelled.
     """
@@ -53,10 +53,11 @@ def drawn(requests: int, vocab: int) -> list[Arrival]:
 
 
 def check(device: Device, *, requests: int, tokens: int) -> None:
-    """Compare the texts of `requests` requests of up to `tokens` tokens with those they have alone; closes the device.
+    """Compare the texts of `requests` concurrent requests of up to `tokens` tokens with those that each has alone;
+    closes the device.
 
-    Together, every step that has rows for them verifies draft tokens, most of them right. Raises AssertionError if a
-    text differs, or if no request was preempted, reused a prefix or shared a step, or no draft token was accepted.
+    Concurrent steps also verify draft tokens as far as rows allow, most of them right. Raises AssertionError if a text
+    differs, or if no request was preempted, reused a prefix or shared a step, or no draft token was accepted.
     """
     source = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     options = EngineOptions(
