@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.launches import tuning_queries
+from bitnet_hal.tuning.query import TuningQuery
 from bitnet_vulkan.compile import KERNELS, source_of
 from bitnet_vulkan.describe import offered
 from bitnet_vulkan.tuning import candidate_tunings
@@ -59,3 +61,14 @@ def test_every_spirv_file_is_chosen_by_some_device() -> None:
     """So that the launches above reach all variants, and no file is left behind."""
     chosen = set().union(*(chosen_files(info) for info in devices()))
     assert chosen == set(KERNELS.glob("*.spv"))
+
+
+def test_products_of_very_wide_rows_are_also_timed_in_workgroups_of_256() -> None:
+    """With the selected ones of 1,024, few workgroups would have all the work of Bonsai 27B's down product."""
+    gpu = next(info for info in devices() if info.type is DeviceType.GPU and info.extra["subgroups"] == 32)
+    spec = CATALOGUE["matmul_ternary_block"]
+    params = {"rows": 1, "outs": 5120, "width": 17408, "y_stride": 5120, "y_first": 0}
+    tunings = candidate_tunings(TuningQuery(spec, {"ADD": 1, "BLOCK": 128, "ABLOCK": 128}, params, gpu))
+    assert tunings[0].private["GROUP"] == 1024
+    assert {tuning.private["GROUP"] for tuning in tunings} == {1024, 256}
+    assert all(tuning.tile["TILE_N"] * tuning.private["LANES"] == tuning.private["GROUP"] for tuning in tunings)
