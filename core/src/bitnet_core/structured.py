@@ -32,7 +32,7 @@ _STEP_ITEMS: Final = 2000  # parser items of a mask, about 10 ms: all requests w
 _PROBED: Final = 4  # masks that are computed before a request starts
 
 JSON_STYLE: Final[Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space is fixed, because small models may emit it for ever."""
+"""White space is fixed, because small models may generate it endlessly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
 def _lark_grammar(text: str) -> Grammar:
     grammar = _within_limits(Grammar("lark", text), lark_fault(text))
     for schema in schemas_in(text):
-        json_grammar(schema)  # it has the same limits as one of its own
+        json_grammar(schema)  # checks the limits of a schema of its own
     return grammar
 
 
