@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from bitnet_core.formats.hf.names import stored
-from bitnet_core.formats.hf.safetensors_writer import Declared, write_safetensors
+from bitnet_core.formats.hf.safetensors_writer import TensorHeader, write_safetensors
 from bitnet_core.formats.names import matrices, tables, vectors
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
@@ -37,7 +37,7 @@ def make_masters(folder: Path) -> None:
     block = noise.astype("<u2")
     shapes: dict[str, tuple[int, ...]] = {**tables(CONFIG), **matrices(CONFIG)}
     shapes |= {name: (n,) for name, n in vectors(CONFIG).items()}
-    declared = [Declared(stored(name), "BF16", shape) for name, shape in shapes.items()]
+    declared = [TensorHeader(stored(name), "BF16", shape) for name, shape in shapes.items()]
 
     def chunks(count: int) -> list[np.ndarray]:
         return [block[: min(count - at, block.size)] for at in range(0, count, block.size)]

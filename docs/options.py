@@ -9,7 +9,7 @@ from pathlib import Path
 from bitnet_core.cli.options import ModelOptions, TextOptions, ThinkingOptions
 from bitnet_core.options.embedding import EmbedOptions
 from bitnet_core.options.engine import EngineOptions
-from bitnet_core.options.fields import Declared, options_of
+from bitnet_core.options.fields import DeclaredOption, options_of
 from bitnet_core.options.loading import LoadOptions
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.kernels.describe import table
@@ -32,7 +32,7 @@ _CLASSES = (
 )
 
 
-def _declared(classes: Sequence[str]) -> Iterator[Declared]:
+def _declared(classes: Sequence[str]) -> Iterator[DeclaredOption]:
     known = {one.__name__: one for one in _CLASSES}
     for name in classes:
         yield from options_of(known[name]).values()
@@ -51,11 +51,11 @@ def flag_table(classes: Sequence[str]) -> str:
     return table(("option", "value", "default", "meaning"), *rows)
 
 
-def _flags(one: Declared) -> str:
+def _flags(one: DeclaredOption) -> str:
     return ", ".join(f"`{flag}`" for flag in one.flags)
 
 
-def _flag_value(one: Declared) -> str:
+def _flag_value(one: DeclaredOption) -> str:
     """Return the value's placeholder in the help, or else its type and range; "" for a flag without a value."""
     if one.plain is bool:
         return ""
@@ -71,15 +71,15 @@ def keywords(classes: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _suffix(one: Declared) -> str:
+def _suffix(one: DeclaredOption) -> str:
     return " | None" if one.source.endswith(" | None") else ""
 
 
-def _range(one: Declared) -> str:
+def _range(one: DeclaredOption) -> str:
     return one.kind.words.replace("|", "\\|")
 
 
-def _default(one: Declared) -> str:
+def _default(one: DeclaredOption) -> str:
     if one.default is None or isinstance(one.default, tuple | dict) or one.name == "pool":
         return ""
     if isinstance(one.default, bool):
