@@ -19,26 +19,26 @@ from bitnet_hal.errors import UsageError
 from bitnet_core.json_limits import nesting
 
 _RULES: Final = 500
-"""Most rules of a grammar. A chain of 500 was compiled on a stack of 2 MiB, one of 3000 overflows 8 MiB."""
+"""Maximum rules of a grammar. A chain of 500 was compiled on a stack of 2 MiB, one of 3000 overflows 8 MiB."""
 
 _LEVELS: Final = 1500
-"""Most levels of all schemas that are referred to. A chain of 2000 was compiled on a stack of 2 MiB."""
+"""Maximum levels of all referenced schemas together. A chain of 2000 was compiled on a stack of 2 MiB."""
 
 _REPETITIONS: Final = 5000
-"""Most repetitions of a regular expression: 5000 take half a second."""
+"""Maximum repetitions of a regular expression: 5000 take half a second."""
 
 _REFERENCES: Final = 25
-"""Most references of the schemas in a grammar: each may be followed through all levels of a schema."""
+"""Maximum references of the schemas in a grammar: each may be followed through all levels of a schema."""
 
 _DIVISOR: Final = 50_000
 """Largest common multiple of the divisors of a schema, in units of their last decimal: the time grows with it. 50,000
 takes a second, 10,000,000 holds a thread for minutes."""
 
 _PATTERNS: Final = 8
-"""Most patterns that one text has to match: the time doubles with each, and llguidance refuses most of 8."""
+"""Maximum patterns that one text has to match: the time doubles with each, and llguidance rejects most sets of 8."""
 
 _IN_PLACE: Final = 100
-"""Most parts of a schema that lead from one to the next without a value between."""
+"""Maximum parts of a schema that refer to one another in a chain without a value between them."""
 
 _SCHEMA: Final = re.compile(r"%json\s*")
 _DECODER: Final = json.JSONDecoder()

@@ -11,7 +11,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def exceeds_limits(value: Any, depth: int, count: int) -> str:
-    """Return the fault of a value with more levels of lists and mappings than `depth`, or more values than `count`;
+    """Return a message if a value has more levels of lists and mappings than `depth`, or more values than `count`,
     else ""."""
     level, seen = [value], 0
     for _ in range(depth + 1):

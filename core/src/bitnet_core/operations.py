@@ -33,7 +33,7 @@ def provider(device: str | DeviceRequest | None = None) -> Provider:
 
 
 class Provider:
-    """Ternary operations on one device, one call after the other; a context manager that closes the device."""
+    """Ternary operations on one device, for one thread at a time; a context manager that closes the device."""
 
     def __init__(self, device: Device, summary: BackendStartupSummary | None = None) -> None:
         self.device, self.summary = device, summary

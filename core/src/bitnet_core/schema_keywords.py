@@ -1,4 +1,4 @@
-"""Keywords of JSON schemas that llguidance does not support: those that change nothing, and those that can be dropped.
+"""Keywords of JSON schemas that llguidance does not support: those without effect, and those that can be dropped.
 
 A schema without its no-ops allows the same values. A relaxed schema allows more.
 """
@@ -34,39 +34,39 @@ _UNSUPPORTED: Final = frozenset(
 )  # fmt: skip
 
 _LOOK_AROUND: Final = re.compile(r"\(\?<?[=!]|\\[1-9]")
-"""Look-around and references to groups, which the regular expressions of llguidance lack."""
+"""Look-around and references to groups, which llguidance's regular expressions do not support."""
 
 _REPEATED: Final = 256
-"""Largest number of items that must be there: the time of a mask grows with it."""
+"""Maximum number of required items: the time of a mask grows with it."""
 
 _OPTIONAL: Final = 400
-"""Largest number of optional properties of an object: llguidance holds about four parser items for each of them."""
+"""Maximum number of optional properties of an object: llguidance holds about four parser items for each."""
 
 _SECOND: Final = "^[^:]*:[^:]*:[0-5]"
-"""The beginning of a time up to its seconds, which are below 60."""
+"""Pattern of a time up to its seconds, which are below 60."""
 
 _EXACT: Final = 1 << 53
-"""Largest integer that llguidance keeps exactly; it ends the process for those near -2^63."""
+"""Largest integer that llguidance represents exactly; it aborts the process for those near -2^63."""
 
 _UPPER: Final = ("maximum", "exclusiveMaximum")
-"""Upper bounds: llguidance ends the process for those of -2^63 or less beside a lower one."""
+"""Upper bounds: llguidance aborts the process if one is -2^63 or less and there is a lower bound."""
 
 _ANY: Final[tuple[Any, ...]] = (True, {})
 
 
 def without_noops(schema: Any) -> Any:
-    """Return the schema without keywords that change nothing; {"not": {}} becomes false."""
+    """Return the schema without keywords that have no effect; {"not": {}} becomes false."""
     return _mapped(schema, _without_noops)
 
 
 def without_leap_seconds(schema: Any) -> Any:
-    """Return the schema with times that end before second 60, which most readers of dates refuse."""
+    """Return the schema with times limited to seconds below 60, because most parsers of dates reject second 60."""
     return _mapped(schema, _without_leap_seconds)
 
 
 def with_exact_bounds(schema: Any) -> Any:
-    """Return the schema with integers between bounds of 64 bits within 2^53: llguidance has no others, nor do most
-    readers of JSON."""
+    """Return the schema with integers that have 64-bit bounds limited to 2^53: neither llguidance nor most parsers of
+    JSON represent others."""
     return _mapped(schema, _with_exact_bounds)
 
 
@@ -130,7 +130,7 @@ def _is_costly(key: str, value: Any) -> bool:
 
 
 def _may_repeat_names(part: Mapping[str, Any]) -> bool:
-    """Return whether an object may reach minProperties by a name that it has twice: llguidance counts such names."""
+    """Return whether an object could reach minProperties with a repeated name, which llguidance counts twice."""
     least, more = part.get("minProperties"), part.get("additionalProperties", "properties" not in part)
     if not isinstance(least, int) or (more is False and not part.get("patternProperties")):
         return False
@@ -138,7 +138,7 @@ def _may_repeat_names(part: Mapping[str, Any]) -> bool:
 
 
 def _has_inexact_integer(value: Any) -> bool:
-    """Return whether a JSON value is or holds an integer beyond 2^53."""
+    """Return whether a JSON value is or contains an integer beyond 2^53."""
     if isinstance(value, Mapping):
         return any(map(_has_inexact_integer, value.values()))
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Objects of a JSON schema, closed to properties that the schema does not name.
+"""Close the objects of a JSON schema to properties that the schema does not name.
 
 JSON Schema leaves an object open unless it says `additionalProperties: false`. With an open schema a model may invent
 properties without end, so an object that names some is closed here, unless it states a rule for the others.
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 _STATED: Final = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties"})
 _UNTOLD: Final = frozenset({"if", "then", "else", "not", "dependentSchemas", "$dynamicRef", "$recursiveRef", "$anchor"})
-"""Keywords that may allow further properties and are not followed here: such an object stays open."""
+"""Keywords that may allow further properties and are not analysed here: such an object stays open."""
 _PARTS: Final = ("allOf", "anyOf", "oneOf")
 """Keywords with lists of schemas of the same value."""
 _VALUES: Final = ("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "additionalProperties")

@@ -1,4 +1,4 @@
-"""Many strings in one piece of memory, such as a vocabulary; each is decoded on access."""
+"""A sequence of strings in one buffer, such as a vocabulary; each string is decoded on access."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 MEAN_LENGTH: Final = 64  # bytes of a short string, its length included
 PIECE: Final = 1 << 20  # bytes searched in one pass
 _APART: Final = bytes(8)
-"""Zeros before each string and after the last one, in the place of the lengths in a file."""
+"""Zeros before each string and after the last one, in place of the lengths in a file."""
 
 
 class StringTable(Sequence[str]):
@@ -76,7 +76,7 @@ class StringTable(Sequence[str]):
         return self._data[start : stop - 8].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        if np.count_nonzero(self._data == 0) > self._data.size - int(self.sizes.sum()):  # some zeros are inside strings
+        if np.count_nonzero(self._data == 0) > self._data.size - int(self.sizes.sum()):  # some strings contain zeros
             return (self[at] for at in range(len(self)))
         return iter(self._data.tobytes().decode().split("\0" * 8)[1:-1])
 

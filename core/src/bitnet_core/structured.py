@@ -32,7 +32,7 @@ _STEP_ITEMS: Final = 2000  # parser items of a mask, about 10 ms: all requests w
 _PROBED: Final = 4  # masks that are computed before a request starts
 
 JSON_STYLE: Final[Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space is fixed, because small models may emit it for ever."""
+"""White space is fixed, because small models may generate it endlessly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
 def _lark_grammar(text: str) -> Grammar:
     grammar = _within_limits(Grammar("lark", text), lark_fault(text))
     for schema in schemas_in(text):
-        json_grammar(schema)  # it has the same limits as one of its own
+        json_grammar(schema)  # checks the limits of a schema of its own
     return grammar
 
 
@@ -140,7 +140,7 @@ class Grammars:
         self._lock = Lock()
 
     def constraint(self, grammar: Grammar) -> MatcherConstraint:
-        """Build the constraint of one request."""
+        """Create the constraint of one request."""
         with self._lock:
             matcher, refusal = self._made.pop(grammar, None), self._refused.get(grammar.digest)
         if refusal is not None:
@@ -154,7 +154,7 @@ class Grammars:
         return MatcherConstraint(matcher.deep_copy(), grammar)
 
     def _checked(self, grammar: Grammar) -> llguidance.LLMatcher:
-        """Compile a grammar and compute its first masks; a refusal is kept, so that it costs nothing when repeated."""
+        """Compile a grammar and compute its first masks. A rejection is cached, so that repeating it costs nothing."""
         try:
             matcher = self._compiled(grammar)
             for text in grammar.probes:
@@ -180,8 +180,8 @@ class Grammars:
         return make(self._tokens, text, log_level=0, limits=limits)
 
     def _probe(self, matcher: llguidance.LLMatcher, text: str) -> None:
-        """Compute the masks that follow a text. A grammar that explodes does so here, and not in a step that all
-        requests share. Raises UsageError."""
+        """Compute the masks after a text. Raises UsageError for a grammar that takes too many parser items, here rather
+        than in a step that requests share."""
         for token in self._tokens.tokenize_str(text):
             matcher.consume_token(token)
         for _ in range(_PROBED):
@@ -230,14 +230,14 @@ class MatcherConstraint:
 
 
 class UncompiledConstraint:
-    """The grammar of a constraint of another process, which `compiled` makes a constraint again."""
+    """The grammar of a constraint that was sent from another process; `compiled` compiles it again."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
 
 
 def compiled(constraint: Constraint | UncompiledConstraint, grammars: Callable[[Grammar], Constraint]) -> Constraint:
-    """Return a constraint of another process in its first state. grammars: compiles a grammar."""
+    """Return a constraint from another process in its initial state. grammars: compiles a grammar."""
     if isinstance(constraint, UncompiledConstraint):
         return grammars(constraint.grammar)
     if isinstance(constraint, ReasoningLimit) and constraint.inner is not None:

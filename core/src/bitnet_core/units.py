@@ -1,4 +1,4 @@
-"""Formatting of sizes and counts for people."""
+"""Formatting of sizes and counts for display."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def embed(
         raise UsageError("the model generates text; it has no embeddings")
     width = hidden if options.dimensions is None else options.dimensions
     if width > hidden:
-        raise UsageError(f"dimensions must be from 1 to the model's {hidden}, not {width}")
+        raise UsageError(f"dimensions must be from 1 to {hidden}, the model's own number, not {width}")
     rows = engine.embed([text_tokens(engine, tokenizer, text, truncate=options.truncate) for text in texts])[:, :width]
     if pooling.normalize:
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _LEAST)

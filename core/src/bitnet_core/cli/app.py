@@ -66,7 +66,7 @@ def build_app(command: str = "") -> typer.Typer:
         context_settings=helping.CONTEXT,
         add_completion=not wanted,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # rich doubles the time that help takes, and wants twice the width
+        rich_markup_mode=None,  # with rich, help takes twice the time and twice the width
     )
     app.callback()(_options)
     for module in wanted or COMMANDS:
@@ -94,7 +94,7 @@ def main() -> None:
             with streams.printed_as_result():
                 ended = app(args=arguments, prog_name="bitnet", standalone_mode=False)
         finally:
-            streams.result().flush()  # a failure to write is found now, not after the exit code
+            streams.result().flush()  # raises a write error now rather than after the exit code is set
     except BitnetError as error:
         _fail(str(error) + log_hint(error), error.exit_code, error)
     except MemoryError as error:
@@ -108,7 +108,7 @@ def main() -> None:
         if isinstance(error, BrokenPipeError):  # the reader closed the pipe
             sys.exit(1)
         _fail(f"{error.filename or 'the output'}: {error.strerror or error}", 1, error)
-    except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
+    except Exception as error:  # noqa: BLE001 - users get a message instead of a traceback
         if problem := helping.usage_problem(error, sys.argv[1:]):
             _fail(problem, UsageError.exit_code, error)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def _end_on_signals() -> None:
-    """Turn signals to end into SystemExit, so that unfinished files are removed."""
+    """Convert termination signals to SystemExit, so that unfinished files are removed."""
 
     def end(number: int, _frame: object) -> None:
         sys.exit(128 + number)
@@ -150,7 +150,7 @@ def _options(
 def _fail(message: str, code: int, error: BaseException) -> None:
     log.debug("traceback", exc_info=error)
     shown = message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "..."
-    print(f"bitnet: error: {harmless(shown)}", file=sys.stderr)  # noqa: T201 - the program's own voice
+    print(f"bitnet: error: {harmless(shown)}", file=sys.stderr)  # noqa: T201 - the program's error message
     sys.exit(code)
 
 
@@ -170,7 +170,7 @@ def _add_plugin_commands(app: typer.Typer) -> None:
             bounded(partial(function, **arguments), plugin, "adding its commands")
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - one plugin's commands must not take the program down
+        except BaseException as error:  # noqa: BLE001 - a plugin's commands must not break the others
             log.warning("plugin %s failed to add its commands: %s", plugin, describe_error(error))
 
 
@@ -185,7 +185,7 @@ def _check_installed(app: typer.Typer, command: str) -> None:
 
 
 def _check_command(name: str, function: Callable[..., None]) -> None:
-    """Raise Typer's exception for this command now: later all other commands would fail with it."""
+    """Raise Typer's exception for this command now; later it would make all other commands fail."""
     if not isinstance(name, str) or not _COMMAND.fullmatch(name) or not callable(function):
         raise ValueError("a command is a name of small letters, digits and hyphens, and a function")
     alone = typer.Typer()

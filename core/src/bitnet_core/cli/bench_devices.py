@@ -1,4 +1,4 @@
-"""`bitnet bench` on several devices: the sum and the parts."""
+"""`bitnet bench` on several devices: the speed of each and their sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of several lines: a head, and details as wide as the terminal, or whole in a pipe."""
+"""Results of several lines: a heading, and details wrapped at the terminal's width, or unwrapped in a pipe."""
 
 from __future__ import annotations
 

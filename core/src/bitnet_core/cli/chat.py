@@ -87,7 +87,7 @@ def _prepare(model: Model) -> None:
 
 
 def _read_line(more: bool) -> str | None:
-    """Read a line; None at the end of the input. more: it continues a message."""
+    """Read a line; returns None at the end of the input. more: True if the line continues a message."""
     try:
         return read_line("... " if more else "> ")
     except EOFError:
@@ -127,7 +127,7 @@ class Conversation:
             say("Forgotten.")
 
     def turn(self, said: str) -> None:
-        """Answer a message and keep both; keep neither if the message does not fit."""
+        """Answer a message and store both; store neither if the message does not fit in the context."""
         answer, reply = "", ReplyWriter(wrap=True)
         try:
             chunks = self._begun(said)

@@ -40,12 +40,12 @@ def say(text: str, style: str = "dim") -> None:
     """Print a line on stderr."""
     if sys.stderr.isatty():
         stderr().print(harmless(text), style=style, markup=False, soft_wrap=False)
-    else:  # importing rich takes time, and it would write the same
+    else:  # the output is the same without rich, whose import takes time
         sys.stderr.write(harmless(text) + "\n")
 
 
 def be_quiet(wanted: bool) -> None:
-    """Set whether the program prints only results, warnings and errors from now on (--quiet)."""
+    """Set whether the program prints only results, warnings and errors (--quiet)."""
     global _quiet
     _quiet = wanted
 
@@ -57,7 +57,7 @@ def note(text: str) -> None:
 
 
 def echo_prompt(text: str) -> None:
-    """Print the prompt in front of the text that continues it, if stdout is a terminal."""
+    """Print the prompt before the text that continues it, if stdout is a terminal."""
     if result().isatty() and stderr().is_terminal:
         stderr().print(harmless(text), style="dim", end="", markup=False)
 
@@ -111,7 +111,7 @@ class ReplyWriter:
 def harmless(text: str) -> str:
     """Return the text without control characters and changes of direction.
 
-    With them a model's output or a file's name could take over a terminal or disguise the text.
+    With these a model's output or a file's name could control the terminal or disguise text.
     """
     return "".join(c for c in text if c in "\n\t" or (unicodedata.category(c) != "Cc" and c not in _DIRECTIONS))
 

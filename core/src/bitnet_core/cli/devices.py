@@ -21,7 +21,7 @@ _IN_LINES = frozenset(
 )
 """The first lines about a device."""
 _ROUTES = {"peer copy": "from memory to memory", "host memory": "through host memory"}
-"""Routes of copies between devices (bitnet_hal.p2p) in words."""
+"""Descriptions of the routes of copies between devices (bitnet_hal.p2p)."""
 _BYTES = frozenset(("max_allocation", "max_binding", "shared_memory", "workgroup_storage"))
 
 
@@ -109,7 +109,7 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
 
 def _details(info: DeviceInfo, place: str) -> list[str]:
     """Return the drivers' information, as lines."""
-    from bitnet_core.engine.capacity import share_rule  # the engine takes its time to import
+    from bitnet_core.engine.capacity import share_rule  # imported here because the engine's import is slow
 
     lines = [
         f"type: {_kind(info)}",
@@ -128,7 +128,7 @@ def _details(info: DeviceInfo, place: str) -> list[str]:
 
 
 def _routes(info: DeviceInfo, found: list[DeviceInfo]) -> list[str]:
-    """Return a line for each way of bytes to the other devices."""
+    """Return a line for each route of copies to other devices."""
     from bitnet_hal import p2p
 
     routes: dict[str, list[str]] = {}
@@ -139,7 +139,7 @@ def _routes(info: DeviceInfo, found: list[DeviceInfo]) -> list[str]:
 
 
 def _invariant_rows(info: DeviceInfo) -> str:
-    """Return the rows of a launch up to which a row has the same bits, of most kernels and of those with fewer."""
+    """Return the maximum rows of a launch that are batch-invariant: for most kernels, and for those with fewer rows."""
     from bitnet_hal.device import ANY_ROWS
 
     if not info.batch_invariant_rows:

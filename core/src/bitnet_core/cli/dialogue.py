@@ -18,13 +18,13 @@ COMMANDS = {
 }
 QUOTES = '"""'
 ALIASES = {"/?": "/help", "/bye": "/exit", "/quit": "/exit", "/reset": "/clear"}
-_NAMES = {shown.split()[0]: " " in shown for shown in COMMANDS}  # whether a text may follow
+_NAMES = {shown.split()[0]: " " in shown for shown in COMMANDS}  # True if a text may follow
 _COMMAND = re.compile(r"/(?:\?|[A-Za-z]+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message, a command with its text, or a complaint about an unknown command."""
+    """A message, a command with its text, or an error message about an unknown command."""
 
     text: str = ""
     command: str = ""
@@ -59,11 +59,11 @@ def _quoted(line: str | None, ask: Callable[[bool], str | None]) -> str:
 
 
 def _entry(line: str, ask: Callable[[bool], str | None]) -> Entry:
-    """Parse a line and those that it begins. A line that begins with a blank is always a message, and so is a path."""
+    """Parse a line, and the further lines of a message. A path, or a line with a leading blank, is always a message."""
     first, *more = line.split(maxsplit=1)
     rest = more[0].strip() if more else ""
     name = ALIASES.get(first.lower(), first.lower())
-    is_path = name not in _NAMES and os.path.exists(first)  # that of Path raises an error if the line is too long
+    is_path = name not in _NAMES and os.path.exists(first)  # Path.exists raises an error if the line is too long
     if line[0].isspace() or not _COMMAND.fullmatch(first) or is_path:
         return Entry(line.strip())
     if name not in _NAMES:

@@ -1,4 +1,4 @@
-"""Messages about a text that a limit ended, which looks complete otherwise."""
+"""Messages about a text that a limit has cut off, which could look complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def limit_reached(result: Generation, model: Model, max_tokens: int) -> str:
-    """Return a message about the limit that ended the text, "" if none did."""
+    """Return a message about the limit that cut the text off, "" if none did."""
     if result.finish_reason != "length":
         return ""
     if len(result.tokens) >= max_tokens:

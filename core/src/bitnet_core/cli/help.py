@@ -46,7 +46,7 @@ class Command(TyperCommand):
 
 
 def _position(group: str) -> int:
-    """Return a group's place in the help: arguments first, a command's own groups after the common ones."""
+    """Return a group's sort key in the help: arguments first, a command's own groups after the common ones."""
     order = ["Arguments", *GROUPS]
     if group in order:
         return order.index(group)
@@ -85,7 +85,7 @@ def expanded(arguments: list[str]) -> list[str]:
 
 
 def usage_problem(error: BaseException, arguments: list[str]) -> str:
-    """Return the fault of the command line, "" for an exception that is not a usage error.
+    """Return the message about a wrong command line, "" for an exception that is not a usage error.
 
     Typer's usage errors are click's or its own copies of them, depending on its version; they are recognised by their
     method.

@@ -78,7 +78,7 @@ def describe(source: ModelSource) -> dict[str, Any]:
 
 
 def _tokenizer(source: ModelSource) -> dict[str, Any]:
-    """Return the tokenizer's properties, or why it does not load: weights can be inspected without it."""
+    """Return the tokenizer's properties, or the reason why it does not load; weights can be inspected without it."""
     from bitnet_core.errors import TokenizerError
     from bitnet_core.tokenizer import load_tokenizer
     from bitnet_core.tokenizer.chat import chosen_template, unreadable
@@ -100,7 +100,7 @@ def _tokenizer(source: ModelSource) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON can hold: numbers that are not finite become text."""
+    """Return a value that JSON can represent: numbers that are not finite become text."""
     if isinstance(value, float) and value - value != 0:
         return str(value)
     if isinstance(value, dict):
@@ -117,7 +117,7 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
             title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
         )
         for row in rows:
-            drawn.add_row(*(Text(_short(cell), overflow="fold") for cell in row))  # never markup: it is the file's text
+            drawn.add_row(*(Text(_short(cell), overflow="fold") for cell in row))  # text of the file is never markup
         print_table(drawn)
 
     config = found["config"]
@@ -195,7 +195,7 @@ def _pooling(config: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _tokenizer_line(tokenizer: dict[str, Any]) -> str:
-    """Return a line about the tokenizer, or why there is none."""
+    """Return a line about the tokenizer, or about the reason why there is none."""
     if "error" in tokenizer:
         return f"does not load: {tokenizer['error']}"
     parts = [tokenizer["kind"], f"{tokenizer['tokens']} tokens"]

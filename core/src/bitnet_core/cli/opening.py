@@ -44,7 +44,7 @@ def opened(
                 note(hint)
             yield loaded
     finally:
-        gc.unfreeze()  # bindings report leaks of objects that are never collected when the program ends
+        gc.unfreeze()  # extension modules report leaks of objects that are not collected when the program ends
 
 
 def _load(model: ModelOptions, loading: LoadOptions, engine: EngineOptions, synthetic: str | None) -> Model:
@@ -56,7 +56,7 @@ def _load(model: ModelOptions, loading: LoadOptions, engine: EngineOptions, synt
     request = resolve_request(main_device(engine.split, model.device))
     with Opening(request, loading.fallback) as opening:
         with EndedByInterrupt():
-            from bitnet_core.api import load  # takes about as long as the driver needs to start
+            from bitnet_core.api import load  # imported here, while the driver starts
 
         with progress_bar("starting") as progress:
             return load(source, opening, progress=progress, **arguments_of(loading), **arguments_of(engine))

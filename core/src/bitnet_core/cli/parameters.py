@@ -15,9 +15,9 @@ from bitnet_core.options.fields import DeclaredOption, options_of
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Marks a dict parameter that receives those options of a dataclass that are on the command line.
+    """A marker of a dict parameter that receives the options of a dataclass that the command line has.
 
-    default: the words for the default of an option that is not.
+    default: description of the default of the others.
     """
 
     declaring: type
@@ -26,7 +26,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Marks a parameter that is the option of its name in a dataclass."""
+    """A marker of a parameter that is the option with its name in a dataclass."""
 
     declaring: type
 

@@ -27,7 +27,7 @@ def main() -> None:
             os._exit(ended.code)
         raise
     finally:
-        EndedByInterrupt().__enter__()  # the interpreter takes its time to end
+        EndedByInterrupt().__enter__()  # the interpreter takes some time to end
 
 
 class EndedByInterrupt:
@@ -43,7 +43,7 @@ class EndedByInterrupt:
             try:
                 signal.signal(signal.SIGINT, _end)
                 self._set = True
-            except ValueError:  # not the main thread, which alone is interrupted
+            except ValueError:  # not in the main thread, the only one that is interrupted
                 pass
 
     def __exit__(self, *_: object) -> None:
@@ -56,7 +56,7 @@ def _end(_number: int, _frame: object) -> None:
 
 
 def _unraisable(failure: "sys.UnraisableHookArgs") -> None:
-    """Repeat an interrupt that came in a destructor or a callback, which cannot raise it."""
+    """Repeat an interrupt that arrived in a destructor or a callback, which cannot raise it."""
     if failure.exc_type is KeyboardInterrupt:
         _thread.start_new_thread(_interrupt_soon, ())
     else:

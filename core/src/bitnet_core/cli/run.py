@@ -92,7 +92,7 @@ def run(
     model's reasoning before an answer in dim text; of other outputs only --json has it.
     """
     said = _prompt(prompt, prompt_option)
-    if receipt is not None:  # found out now, not after the run
+    if receipt is not None:  # raises an error now rather than after the run
         check_output(receipt, [Path(model.model)] if model.model else [], force=force, error=ReceiptError)
     chat = _asked_to_chat(chat, system, thinking)
     response_format = _schema_format(json_schema) if json_schema else None
@@ -191,7 +191,7 @@ def _generate(
             chunks = model.generate(prompt.text, stream=True, **common)
         else:
             chunks = model.chat(prompt.messages(), stream=True, **common, **arguments_of(prompt.thinking))
-        first = next(chunks, None)  # the prefill
+        first = next(chunks, None)  # runs the prefill
     reply = ReplyWriter(wrap=prompt.thinking is not None)
     if show and prompt.thinking is None:
         echo_prompt(prompt.text)

@@ -9,7 +9,7 @@ from bitnet_hal.errors import UsageError
 from bitnet_hal.text_files import decoded
 
 MAX_INPUT = 16 << 20
-"""Most bytes of a text."""
+"""Maximum bytes of a text."""
 
 
 def read_text(source: str) -> str:

@@ -1,4 +1,4 @@
-"""Arguments of `run` and `chat` that depend on the model or on each other."""
+"""Options of `run` and `chat` that depend on the model or on each other."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from bitnet_core.cli.console import say, write_text
 from bitnet_core.units import size
 
 WATCH_SECONDS = 5.0
-"""Pause between two questions to a driver."""
+"""Seconds between two queries of a driver."""
 
 
 def watch_devices(listed: Iterable[DeviceInfo], *, as_json: bool) -> None:

@@ -22,7 +22,7 @@ def access_findings(root: Path = Path("/dev")) -> list[Finding]:
 
 
 def _group(path: Path) -> str:
-    """Return the name of the group that owns a file; its number if the group has no name."""
+    """Return the name of the group that owns a file, its number if the group has no name."""
     try:
         return path.group()
     except (KeyError, OSError, NotImplementedError):  # Windows has no groups

@@ -31,9 +31,9 @@ from bitnet_core.units import count
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheck:
-    """The result of a device's check: whether all its kernels compile and a small ternary matmul matches numpy.
+    """The result of checking that a device compiles all its kernels and computes a small ternary matmul as numpy does.
 
-    reason, fix: empty if the check passed.
+    reason, fix: "" if the check passed.
     """
 
     info: DeviceInfo
@@ -65,10 +65,7 @@ def check_device(info: DeviceInfo) -> DeviceCheck:
 
 
 def preflight() -> list[Finding]:
-    """Return the findings of the machine: warnings are faults, infos are missed opportunities.
-
-    An empty list means that nothing was found.
-    """
+    """Return the findings about the machine: warnings are faults, infos are possible improvements."""
     present = devices()
     checks = [check_device(info) for info in present]
     machine = access_findings() + version_findings()
@@ -101,7 +98,7 @@ def plugin_findings() -> list[Finding]:
 
 
 def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/pci/devices")) -> list[Finding]:
-    """Return findings about fake devices in force, and about hardware that no installed backend serves."""
+    """Return findings about enabled fake devices, and about hardware that no installed backend serves."""
     findings = []
     installed = registry().backends
     if fake_gpus() is not None:
@@ -119,7 +116,7 @@ def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/p
 
 
 def _failing(device: Device) -> str:
-    """Name the kernels that do not compile, and the place of the compiler's log; "" if all do."""
+    """Return the names of kernels that do not compile, and the path of the compiler's log; "" if all compile."""
     failed = failing_kernels(device)
     if not failed:
         return ""
@@ -131,9 +128,9 @@ def _failing(device: Device) -> str:
 
 
 def _by_reason(failed: Mapping[str, GpuError]) -> dict[str, list[str]]:
-    """Group kernels whose errors differ in the kernel's name only, by the first of each group.
+    """Group kernels whose errors differ only in the kernel's name, by the first kernel of each group.
 
-    A compiler that is broken says the same of every kernel.
+    A broken compiler reports the same error for every kernel.
     """
     groups = dict[str, list[str]]()
     for name, error in failed.items():
@@ -142,8 +139,8 @@ def _by_reason(failed: Mapping[str, GpuError]) -> dict[str, list[str]]:
 
 
 def _wrong_answer(device: Device) -> str:
-    """Compare the device's product of a small random ternary matrix with numpy's; return the difference, "" if there is
-    none."""
+    """Compare the device's product with a small random ternary matrix with numpy's; return a description of the
+    difference, "" if there is none."""
     rows, outs, width = 3, 37, 256
     rng = np.random.default_rng(1)
     codes = rng.integers(0, 3, (outs, width), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""The check whether a model fits on the devices."""
+"""Check whether a model fits on the devices."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _GIB = 2**30
 
 
 def fit_findings(source: ModelSource, present: Sequence[DeviceInfo], device_memory: int | None = None) -> list[Finding]:
-    """Return for each device the bytes that the model takes with default options, and whether it loads. device_memory:
-    see EngineOptions."""
+    """Return a finding per device with the bytes that the model takes with default options, and whether it loads.
+    device_memory: see EngineOptions."""
     findings = []
     for info in present:
         try:
@@ -69,5 +69,5 @@ def _fit(source: ModelSource, device: Device) -> Finding:
 
 def _offloaded(source: ModelSource, device: Device, fit: Fit) -> int:
     """Return the number of layers that the CPU computes for a device on which the model does not load; 0 if even one
-    layer and the head are too much for it."""
+    layer with the head does not fit."""
     return offloaded_layers(source, EngineOptions(), device) if fit.loads_partly else 0

@@ -1,4 +1,4 @@
-"""The output of the vendors' tools that are installed."""
+"""The output of the vendors' tools, if they are installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A check that the installed packages meet bitnet's requirements: pip lets later installs break earlier ones."""
+"""Check that the installed packages meet bitnet's requirements, which later runs of pip may have broken."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def version_findings() -> list[Finding]:
 
 
 def unmet(requirements: Iterable[str]) -> list[str]:
-    """Return the unmet requirements, with the version installed instead.
+    """Return the unmet requirements, each with the installed version.
 
     Requirements of extras and of other systems are skipped, and so are bounds other than plain numbers.
     """

@@ -1,4 +1,4 @@
-"""Decoders of ggml's block types with 2 to 5 bits a weight, which embeddings and heads may have.
+"""Decoders of ggml's block types with 2 to 5 bits per weight, which embeddings and heads may have.
 
 Each decodes blocks u8[n, block bytes] to values f32[n, elements]. Layouts: ggml-common.h of llama.cpp.
 """

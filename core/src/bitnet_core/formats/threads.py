@@ -1,4 +1,4 @@
-"""Threads that read a model file. The threads of a pool do not start others, which would only compete for memory
+"""Threads that read a model file. Threads of a pool start no further threads, because these would compete for memory
 bandwidth and could deadlock."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 MOST_THREADS = 12
-"""Beyond this many, threads wait for memory bandwidth."""
+"""Maximum number of threads; more would wait for memory bandwidth."""
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -19,7 +19,7 @@ _this = threading.local()
 
 
 def reader_pool() -> ThreadPoolExecutor:
-    """Return a pool of threads that read a tensor each."""
+    """Return a pool of threads, each of which reads one tensor at a time."""
     return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), initializer=_become_reader)
 
 

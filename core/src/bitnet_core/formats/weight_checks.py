@@ -1,4 +1,4 @@
-"""Checks at load: unsound tensors are rejected, unusual ones become findings with stable names.
+"""Checks at load: invalid tensors are rejected, unusual ones become findings with stable names.
 
 Opening a model checks that every tensor is known, present and of the right shape; norms and scales; the share of
 non-zero codes in a sample of each ternary matrix; the tokenizer's keys. Reading a matrix checks all its codes.
@@ -25,10 +25,10 @@ from bitnet_core.model.source import Finding
 from bitnet_core.string_table import StringTable
 
 SCALES = 1e-4, 1e3
-"""The ordinary range of a ternary matrix's scales; mean |W| of a trained matrix is well inside."""
+"""The usual range of a ternary matrix's scales; mean |W| of a trained matrix is well within it."""
 
 NONZERO = 0.3, 0.95
-"""The ordinary range of the share of non-zero codes: absmean yields 0.69 for Gaussian weights; 1.0 means plain signs.
+"""The usual range of the share of non-zero codes: absmean yields 0.69 for Gaussian weights; 1.0 means only signs.
 """
 
 _EXTRA = re.compile(r"blk\.\d+\.\w+\.(bias|scale)")
@@ -87,13 +87,13 @@ def nonzero_share(packed: Bytes, elements: int) -> float:
 
 @dataclass
 class ChecksReport:
-    """Unusual ternary matrices, collected into one finding of each kind."""
+    """A collection of unusual ternary matrices, reported as one finding per kind."""
 
     scales: dict[str, float] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
 
     def inspect(self, name: str, scales: npt.NDArray[np.float32], share: float | None) -> None:
-        """Record the matrix if its scales or its share of non-zero codes are outside the ordinary range."""
+        """Record the matrix if its scales or its share of non-zero codes are outside the usual range."""
         odd = scales[(scales < SCALES[0]) | (scales > SCALES[1])]
         if odd.size:
             self.scales[name] = float(odd.flat[0])
@@ -101,7 +101,7 @@ class ChecksReport:
             self.shares[name] = share
 
     def findings(self) -> list[Finding]:
-        """Return at most one warning for scales and one for shares."""
+        """Return at most one warning about scales and one about shares."""
         found = []
         if self.scales:
             text = f"{_some(self.scales)}: scales outside {SCALES[0]:g} to {SCALES[1]:g} are unusual"

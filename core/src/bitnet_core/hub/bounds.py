@@ -15,14 +15,14 @@ from bitnet_core.errors import ModelError
 from bitnet_core.units import size
 
 ANSWER_BYTES: Final = 8 << 20
-"""Largest description of a repository: 10,000 files take 4 MB."""
+"""Maximum bytes of a repository's description; that of 10,000 files takes 4 MB."""
 OTHER_BYTES: Final = 1 << 20
-"""Largest body of an error or a redirection."""
+"""Maximum bytes of the body of an error or a redirection."""
 HEAD_SECONDS: Final = 60.0
-"""Seconds for the head of an answer."""
+"""Time limit in seconds for the head of an answer."""
 WINDOW_SECONDS: Final = 30.0
 WINDOW_BYTES: Final = 30 << 10
-"""Fewer bytes than these in a window are a trickle, which may never end."""
+"""Minimum bytes per window; a slower answer may never end."""
 LONGEST_NAME: Final = 1024
 
 _HASHES: Final = {
@@ -30,13 +30,13 @@ _HASHES: Final = {
     "X-Linked-Etag": re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}"),
     "X-Repo-Commit": re.compile(r"[0-9a-f]{40}"),
 }
-"""Headers of which huggingface_hub makes names of files, by the values that stay in their folder."""
+"""Patterns of the headers that huggingface_hub turns into file names; values that match stay inside its folder."""
 
 
 class Bounds:
-    """Bounds on every answer of the hub. file: bytes that the next file may have, None while there is none.
+    """Bounds on every answer of the hub. file: maximum bytes of the next file, None if no file is expected.
 
-    broken: called with an error that cannot be raised where it arises: a server that never ends the head of an answer.
+    broken: called with an error that cannot be raised, because the program waits for the head of an answer.
     """
 
     def __init__(self, broken: Callable[[ModelError], None]) -> None:
@@ -54,7 +54,7 @@ class Bounds:
         threading.Thread(target=self._watch, name="bitnet-hub-watch", daemon=True).start()
 
     def _ask(self, request: Any) -> None:
-        """Ask for bytes as they are: compressed ones may unpack to any size."""
+        """Request uncompressed bytes, because compressed ones may unpack to any size."""
         request.headers["Accept-Encoding"] = "identity"
         self._waiting_since = time.monotonic()
 
@@ -66,9 +66,9 @@ class Bounds:
             _check_hashes(headers)
         scheme, colon, _ = headers.get("Location", "").partition("://")
         if colon and scheme.lower() not in ("http", "https"):
-            raise ModelError(f"the hub redirects to {short(headers['Location'])}, which is not an address of the web")
+            raise ModelError(f"the hub redirects to {short(headers['Location'])}, which is not an http(s) address")
         if headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise ModelError("the hub compresses its answer, which was asked for as it is")
+            raise ModelError("the hub compresses its answer, although an uncompressed one was requested")
         most = OTHER_BYTES
         if response.status_code in (200, 206):
             most = ANSWER_BYTES if self.file is None else self.file
@@ -86,14 +86,14 @@ class Bounds:
 
 
 def shown(name: object) -> bool:
-    """Return whether a name of a file is printable text of a sane length; bitnet ignores other files."""
+    """Return whether a file name is printable text of a reasonable length; bitnet ignores other files."""
     return isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME
 
 
 def _check_hashes(headers: Any) -> None:
     for name, pattern in _HASHES.items():
         value = headers.get(name)
-        if value is not None and not pattern.fullmatch(value.lstrip("W/").strip('"')):  # as huggingface_hub reads it
+        if value is not None and not pattern.fullmatch(value.lstrip("W/").strip('"')):  # as huggingface_hub parses it
             raise ModelError(f"the hub's {name} is {short(value)}, not a hash; nothing was fetched")
 
 
@@ -103,7 +103,7 @@ def _too_long(most: int) -> ModelError:
 
 def _bounded_stream(library: Any) -> Callable[[Any, int], Any]:
     """Return a class of byte streams of the HTTP library (httpx or its successor) that raise ModelError for too many
-    bytes or a trickle."""
+    bytes or a too slow answer."""
 
     class BoundedStream(library.SyncByteStream):  # type: ignore[misc]  # the library is known when it runs
         def __init__(self, inner: Any, most: int) -> None:

@@ -51,7 +51,7 @@ def cached_models() -> list[CachedModel]:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The extent of a removal by `remove`. folder: the repository's in the cache; nbytes: bytes that become free."""
+    """The data that `remove` deletes. folder: the repository's folder in the cache; nbytes: bytes that become free."""
 
     reference: Reference
     folder: Path
@@ -72,7 +72,7 @@ def removal(reference: Reference) -> Removal:
     for repo in _repositories(hub):
         chosen = [one for one in repo.revisions if reference.revision is None or _is(one, reference.revision)]
         if repo.repo_id == reference.repo and chosen:
-            alone = replace(hub.scan_cache_dir(), repos=frozenset((repo,)))  # copies of a repository share its commits
+            alone = replace(hub.scan_cache_dir(), repos=frozenset((repo,)))  # other repositories may have equal commits
             strategy = alone.delete_revisions(*(one.commit_hash for one in chosen))
             files = {file.blob_path for one in chosen for file in one.files}
             found = Removal(reference, Path(repo.repo_path), len(files), strategy.expected_freed_size, strategy)
@@ -84,7 +84,7 @@ def removal(reference: Reference) -> Removal:
 
 
 def remove(found: Removal) -> None:
-    """Remove the data that `removal` found. Raises ModelError if some of it stays."""
+    """Remove the data that `removal` found. Raises ModelError if some of it could not be removed."""
     found.strategy.execute()
     left = [path for path in (*found.strategy.repos, *found.strategy.snapshots) if Path(path).exists()]
     if left:
@@ -92,7 +92,7 @@ def remove(found: Removal) -> None:
 
 
 def _check_inside(found: Removal) -> None:
-    """Raise ModelError if a link leads out of the cache: its target is not the cache's to remove."""
+    """Raise ModelError if a link leads out of the cache, because its target does not belong to the cache."""
     folder = found.folder.resolve()
     strategy = found.strategy
     if found.folder.is_symlink():

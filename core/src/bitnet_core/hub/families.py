@@ -31,7 +31,8 @@ class PublishedFamily:
 
     @property
     def command(self) -> str:
-        """The command that gets and runs a model; with a file or folder of yours if no repository is known by name."""
+        """The command that fetches and runs a model; with a placeholder for your own file or folder if no repository
+        has a short name."""
         if not self.runs:
             return ""
         return f"bitnet {self.use} -m {next(iter(self.models), 'FILE_OR_FOLDER')}"

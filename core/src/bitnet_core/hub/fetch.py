@@ -22,7 +22,7 @@ from bitnet_core.hub.reference import Reference, is_reference
 from bitnet_core.units import count, size
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds of silence in an answer, as huggingface_hub has it for files."""
+"""Maximum seconds without data in an answer, huggingface_hub's own limit for files."""
 
 Say = Callable[[str], None]
 """A callback for one line about the chosen files."""
@@ -87,7 +87,7 @@ def _fetch(reference: Reference, bounds: Bounds, say: Say) -> Path:
 
 
 def _files(info: Any) -> dict[str, Any]:
-    """Return the described files by name. Raises ModelError for a description that makes no sense."""
+    """Return the described files by name. Raises ModelError for an invalid description."""
     if not _is_hash(info.sha, 40):
         raise ModelError("the hub does not name the commit of the repository by a hash")
     files = {file.rfilename: file for file in info.siblings or () if shown(file.rfilename)}
@@ -126,7 +126,7 @@ def _sha256(path: Path) -> str:
 
 def _remove(path: Path, folder: Path) -> None:
     """Remove a cached file and the data that it links to. Raises ModelError for data outside the repository's folder,
-    which is not the cache's to remove."""
+    which does not belong to the cache."""
     data = path.resolve()
     if not data.is_relative_to(folder.resolve()):
         raise ModelError(f"{path} is damaged and links to {data}, outside of {folder}: remove the link yourself")
@@ -186,16 +186,16 @@ def sizes_of(revision: Any) -> dict[str, int]:
 
 
 def _is_unreachable(error: Exception, hub: Any) -> bool:
-    """Return whether no answer came at all: offline mode, no network, a refused or broken connection."""
+    """Return whether there was no answer: offline mode, no network, a refused or broken connection."""
     if isinstance(error, hub.errors.HfHubHTTPError):
         return False
-    names = {kind.__name__ for kind in type(error).__mro__}  # of the HTTP library that huggingface_hub uses
+    names = {kind.__name__ for kind in type(error).__mro__}  # by name, as huggingface_hub chooses the HTTP library
     return isinstance(error, ConnectionError) or "TransportError" in names
 
 
 @contextmanager
 def _explained(reference: Reference, hub: Any) -> Iterator[None]:
-    """Raise the library's exceptions as ModelError or UsageError."""
+    """Convert the library's exceptions to ModelError or UsageError."""
     errors, page = hub.errors, f"{hub.constants.ENDPOINT}/{reference.repo}"
     try:
         yield

@@ -19,7 +19,7 @@ _HELPER: Final = re.compile(
     r"(?<![a-z0-9])(draft|dspark|dflash|eagle|medusa|nextn|specul|q?lora|adapter|imatrix|mmproj|projector|vocab|tokenizer"
     r"|cvector|control[-_. ]?vector)"
 )
-"""Beginnings of words in the names of files that accompany a model: drafts, adapters, statistics, projectors."""
+"""Prefixes of words in the names of files that accompany a model: drafts, adapters, statistics, projectors."""
 _MTP: Final = re.compile(r"(?<![a-z0-9])mtp(?![a-z0-9])")
 _GROUP: Final = re.compile(r"(?<![a-z0-9])g(32|64|128)(?![a-z0-9])")
 _PART: Final = re.compile(r"-(\d+)-of-(\d+)\.(gguf|safetensors)$")
@@ -64,7 +64,7 @@ def choose(repo: str, sizes: Mapping[str, int], wanted: str | None = None) -> Mo
 def choices(sizes: Mapping[str, int]) -> list[ModelFiles]:
     """Return each model of a repository in its best form; the folder if no GGUF file is a model.
 
-    Files belong to one model if their names differ in their forms only: another size or version is another model.
+    Files belong to one model if their names differ only in the form; another size or version is another model.
     """
     models: dict[str, list[str]] = {}
     for name in sizes:
@@ -81,8 +81,8 @@ def choices(sizes: Mapping[str, int]) -> list[ModelFiles]:
 
 
 def _file(sizes: Mapping[str, int], wanted: str) -> str:
-    """Return the file of this name; or else the only one that has it in other letters, in a folder or before .gguf; ""
-    if there is none."""
+    """Return the file with this name, else the only one that matches it ignoring case, folder and ".gguf"; "" if there
+    is none."""
     if wanted in sizes:
         return wanted
     lower = wanted.lower()
@@ -96,7 +96,7 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 def _with_word(sizes: Mapping[str, int], word: str) -> list[ModelFiles]:
-    """Return the models whose files have a word in their names, in letters of any case."""
+    """Return the models whose file names contain a word, ignoring case."""
     pattern = re.compile(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z0-9])")
     chosen = {name: sizes[name] for name in sizes if name.lower().endswith(".gguf") and pattern.search(name.lower())}
     return choices(chosen)
@@ -113,13 +113,13 @@ def _named(repo: str, sizes: Mapping[str, int], wanted: str) -> ModelFiles:
 
 
 def _may_be_model(name: str) -> bool:
-    """Return whether a file, or part of one, is of a supported form or of a form that its name does not state."""
+    """Return whether a file, or part of one, has a supported form by its name, or a name that states no form."""
     lower = name.lower()
     if not lower.endswith(".gguf") or _HELPER.search(lower):
         return False
     form = _KNOWN.search(_base(lower))
     if _MTP.search(lower) and (form is None or _MTP.search(_base(lower), 0, form.start())):
-        return False  # a head for multi-token prediction alone; after the form, the word says that the model has one
+        return False  # only a multi-token prediction head; after the form, the word means a model that includes one
     return bool(_forms(lower)) or not _OTHER.search(lower)
 
 
@@ -143,7 +143,7 @@ def _form(name: str) -> str | None:
 
 
 def _forms(name: str) -> list[str]:
-    """Return the supported encodings that a file's name states; those of its folders if it states none at all."""
+    """Return the supported encodings that a file's name states, else those that its folders' names state."""
     base = _base(name)
     return _KNOWN.findall(base) or ([] if _OTHER.search(base) else _KNOWN.findall(name))
 
@@ -153,8 +153,8 @@ def _base(name: str) -> str:
 
 
 def _all_parts(sizes: Mapping[str, int], name: str) -> tuple[str, ...]:
-    """Return the parts, in order, of the file that `name` is a part of: itself if it is whole, none if one is
-    missing."""
+    """Return all parts, in order, of the split file that `name` belongs to; () if one is missing, and only `name` if it
+    is not split."""
     match = _PART.search(name)
     if match is None or int(match[2]) == 1:
         return (name,)
@@ -167,7 +167,7 @@ def _all_parts(sizes: Mapping[str, int], name: str) -> tuple[str, ...]:
 
 
 def _weights(sizes: Iterable[str]) -> list[str]:
-    """Return a folder's weight files: those that transformers reads, else those that may be weights. Empty if a part is
+    """Return a folder's weight files: those that transformers reads, else those that may be weights; [] if a part is
     missing."""
     files = sorted(name for name in sizes if name.endswith(".safetensors") and "/" not in name)
     if "model.safetensors" in files:

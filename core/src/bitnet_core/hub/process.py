@@ -1,4 +1,4 @@
-"""A child process that fetches a model, so that its bounded HTTP client does not become this program's."""
+"""A child process that fetches a model: the bounded HTTP client would apply to the whole process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fetch = Callable[[Bounds, Callable[[str], None]], Path]
 
 _KINDS: Final[dict[str, type[BitnetError]]] = {kind.__name__: kind for kind in (ModelError, UsageError)}
 _START: Final = "import sys; sys.path[:] = sys.argv[2:]; from bitnet_core.hub.fetch import main; main(sys.argv[1])"
-_VARIABLES: Final = {"HF_HUB_DISABLE_XET": "1"}  # its library downloads past the bounded client
+_VARIABLES: Final = {"HF_HUB_DISABLE_XET": "1"}  # Xet's library would bypass the bounded client
 
 
 def in_child(reference: str, say: Callable[[str], None]) -> Path:
@@ -44,7 +44,7 @@ def in_child(reference: str, say: Callable[[str], None]) -> Path:
 
 
 def serve(reference: str, fetch: Fetch) -> None:
-    """Run in the child: fetch, and write lines of JSON: messages for the user, and at last the path or the error."""
+    """Run in the child: fetch, and write lines of JSON: messages for the user, and finally the path or the error."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -65,10 +65,10 @@ def serve(reference: str, fetch: Fetch) -> None:
         tell("path", str(fetch(Bounds(broken), lambda text: tell("say", text))))
     except BitnetError as error:
         fail(error)
-    except KeyboardInterrupt:  # the parent has it too
+    except KeyboardInterrupt:  # the parent gets it too
         os._exit(130)
 
 
 def _end_with_parent() -> None:
-    os.read(0, 1)  # nothing is written to it: it ends when the parent does, even by SIGKILL
+    os.read(0, 1)  # nothing is written to it: it closes when the parent ends, even by SIGKILL
     os._exit(1)

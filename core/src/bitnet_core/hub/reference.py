@@ -22,15 +22,15 @@ _FORM: Final = re.compile(rf"hf:({_NAME}/{_NAME})(?::([^:@]+))?(?:@([^:@]+))?")
 
 
 def is_reference(model: object) -> bool:
-    """Return whether this names a model of the hub; a short name does unless a file of that name exists."""
+    """Return whether this is a reference to a model of the hub; a short name is one unless a file with it exists."""
     if not isinstance(model, str):
         return False
     return model.startswith(PREFIX) or (model in short_names() and not Path(model).exists())
 
 
 def meant(path: str) -> Reference | None:
-    """Return the reference for OWNER/REPO[:FILE][@REVISION] or the address of a model's page; None for anything else,
-    and for text that looks like a file."""
+    """Return the reference for OWNER/REPO[:FILE][@REVISION] or the URL of a model's page; None for anything else, and
+    for text that looks like a file."""
     prefixed = path.strip().lower().startswith(PREFIX)
     path = _PAGE.sub("", path.strip().partition("?")[0]).strip()
     path = _TREE.sub(r"@\1", _AT.sub(r":\2@\1", path)).removesuffix("@main")

@@ -1,4 +1,4 @@
-"""Chat templates: messages to the text and token ids that the model was trained on."""
+"""Chat templates: convert messages to text and token ids in the form that the model was trained on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitnet_core.tokenizer.tokenizer import Tokenizer
 
 MAX_TEMPLATE: Final = 1 << 18  # characters
 MAX_DEPTH: Final = 64  # nesting levels of lists and mappings in a message
-MAX_VALUES: Final = 1 << 16  # in all messages together
+MAX_VALUES: Final = 1 << 16  # total of all messages
 
 BITNET_TEMPLATE: Final = (
     "{% set loop_messages = messages %}{% for message in loop_messages %}"
@@ -47,7 +47,7 @@ class ChatTemplate:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Take the `chosen_template`. Raises TokenizerError if it does not parse."""
+        """Use the `chosen_template`. Raises TokenizerError if it does not parse."""
         self._tokenizer = tokenizer
         self.source, self.origin = chosen_template(tokenizer)
         self.tool_source = tool_template(tokenizer) or self.source
@@ -109,7 +109,7 @@ class ChatTemplate:
         return ids
 
     def close(self) -> None:
-        """End the template's process; a later rendering starts another."""
+        """End the template's process; a later rendering starts a new one."""
         self._process.close()
 
     def _encode(self, text: str, special: bool) -> list[int]:
@@ -138,14 +138,14 @@ def chosen_template(tokenizer: Tokenizer) -> tuple[str, Origin]:
 
 
 def tool_template(tokenizer: Tokenizer) -> str | None:
-    """Return the model's template for conversations with tools, if it has one of its own. Raises TokenizerError as
-    `chosen_template`."""
+    """Return the model's template for conversations with tools, None if it has no separate one. Raises TokenizerError
+    as `chosen_template`."""
     named = _named(tokenizer.tool_template, TOOLS) or _named(tokenizer.chat_template, TOOLS, plain=False)
     return None if named is None else _checked_length(named)
 
 
 def unreadable(tokenizer: Tokenizer) -> str:
-    """Return the reason why the template of a model does not parse; empty if it does."""
+    """Return the reason why the template of a model does not parse, "" if it does."""
     try:
         ChatTemplate(tokenizer).close()
     except TokenizerError as error:
@@ -154,7 +154,7 @@ def unreadable(tokenizer: Tokenizer) -> str:
 
 
 def _with_parsed_arguments(message: Any) -> Any:
-    """Return a message whose tool calls have their arguments as objects; OpenAI's are objects written as text."""
+    """Return a message whose tool calls have arguments as objects, which OpenAI's format stores as JSON text."""
     if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
         return message
     return message | {"tool_calls": [_parsed_call(call) for call in message["tool_calls"]]}
@@ -179,7 +179,7 @@ def _checked_length(source: str) -> str:
 
 
 def _named(source: Any, name: str, *, plain: bool = True) -> str | None:
-    """Return the template of this name of several. plain: a template without a name has every name."""
+    """Return the template with this name. plain: a single template without a name matches every name."""
     if isinstance(source, list):
         named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == name]
         source = named[0].get("template") if named else None
@@ -193,13 +193,13 @@ def _named(source: Any, name: str, *, plain: bool = True) -> str | None:
 
 
 def _check_size(value: Any) -> None:
-    """Raise UsageError if the messages are nested too deeply, or too many."""
+    """Raise UsageError if messages are nested too deeply or have too many values."""
     if problem := json_limits.exceeds_limits(value, MAX_DEPTH, MAX_VALUES):
         raise UsageError(f"the messages {problem}")
 
 
 def _plain(value: Any) -> Any:
-    """Convert messages to the types of JSON."""
+    """Convert messages to types that JSON can represent."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -230,7 +230,7 @@ class _Shield:
         return bool(self._cover)
 
     def covered(self, value: Any) -> Any:
-        """Return a copy of messages with the control tokens in every string hidden."""
+        """Return a copy of messages in which the control tokens in strings are hidden."""
         if isinstance(value, str):
             return self._covered_text(value)
         if isinstance(value, Mapping):
@@ -240,7 +240,7 @@ class _Shield:
         return value
 
     def parts(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Split the rendered text at its control tokens and restore hidden text: yields (text, is a control token)."""
+        """Split the rendered text at its control tokens and restore hidden text; yields (text, is a control token)."""
         restore = str.maketrans({cover: char for char, cover in self._cover.items()})
         position = 0
         for match in self._pattern.finditer(text):
@@ -254,7 +254,7 @@ class _Shield:
     def _covered_text(self, text: str) -> str:
         while self._pattern.search(text):
             text = self._pattern.sub(lambda match: self._hide(match[0][0]) + match[0][1:], text)
-        # No control token may arise across the border of message and template, even if the message is trimmed.
+        # Text of a message and of the template may not form a control token together, even if the message is trimmed.
         starts = {0, len(text) - len(text.lstrip())}
         ends = {len(text), len(text.rstrip())}
         risky: set[int] = set()
@@ -269,7 +269,7 @@ class _Shield:
         if char not in self._cover:
             cover = next(self._free, None)
             if cover is None:
-                raise UsageError("the messages hold all characters of a private-use plane, and a control token's text")
+                raise UsageError("the messages contain all characters of a private-use plane, and a control token")
             self._cover[char] = cover
         return self._cover[char]
 

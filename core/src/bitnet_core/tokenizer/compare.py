@@ -9,8 +9,8 @@ from bitnet_core.tokenizer.vocabulary import TokenType
 
 
 def difference(tokenizer: Tokenizer, other: Tokenizer, count: int) -> str:
-    """Return the first difference between the first `count` tokens of two vocabularies or between their special tokens,
-    in words about `other`; "" if ids stand for the same in both."""
+    """Return a description of the first difference of `other`, among the first `count` tokens and the special tokens;
+    "" if all ids have the same meaning in both vocabularies."""
     ours, theirs = (list(one.tokens[:count]) for one in (tokenizer, other))
     if len(ours) != len(theirs):
         return f"it has {len(theirs):,} tokens, not {len(ours):,}"

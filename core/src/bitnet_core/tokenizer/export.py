@@ -111,7 +111,7 @@ def _gguf_keys_of_folder(keys: Mapping[str, Any], tokenizer: Tokenizer) -> dict[
 
 
 def probes(tokenizer: Tokenizer) -> list[str]:
-    """Return texts that show differences between tokenizers of one vocabulary, also behind a special token."""
+    """Return texts that reveal differences between tokenizers of one vocabulary, also after a special token."""
     special = next(iter(tokenizer.specials), None)
     return [*PROBES, *([] if special is None else [f"{special}word {special} word"])]
 
@@ -183,7 +183,7 @@ def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
         if tokenizer.add_bos and Backend.from_str(document).encode("").ids[:1] != [tokenizer.bos_id]:
             document = json.dumps(
                 _with_ends(tokenizer), ensure_ascii=False
-            )  # transformers reads the bos rule from this file alone
+            )  # transformers reads the bos rule only from this file
         generation = dict(keys.get("generation_config") or {})
     else:
         document = json.dumps(_with_ends(tokenizer), ensure_ascii=False)

@@ -53,7 +53,7 @@ class _Group:
     item: _Branch | None = None
 
     def settle(self, required: bool = True) -> None:
-        """Add the complete item to the alternative. required: the item may fail to match."""
+        """Append the complete item to the alternative. required: True if the item may fail to match."""
         item, branch = self.item, self.branch
         if item is None:
             return
@@ -99,7 +99,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def _taken(groups: list[_Group], item: re.Match[str]) -> str:
-    """Process one item. Returns its fault, "" if there is none."""
+    """Process one item, and return its fault, "" if there is none."""
     group = groups[-1]
     if item["repeat"]:
         return _repeated(group, item["repeat"])
@@ -121,7 +121,7 @@ def _taken(groups: list[_Group], item: re.Match[str]) -> str:
 
 
 def _repeated(group: _Group, repeat: str) -> str:
-    """Repeat the item at the end of a group. Returns the fault, "" if there is none."""
+    """Apply a repetition to the last item of a group, and return the fault, "" if there is none."""
     least, most = _counts(repeat)
     item = group.item
     if item is None or max(least, most or 0) > MAX_REPEATED:

@@ -1,7 +1,7 @@
 """Build the `tokenizers` pipeline of a GGUF vocabulary: of the whole vocabulary, or of the part that one text needs.
 
-Merging a text yields parts of that text. Tokens that are not part of it, and their merges, change nothing; without them
-the library needs milliseconds instead of half a second for a vocabulary of 128,000 tokens.
+Merges of a text only yield substrings of it. So tokens that are not substrings, and their merges, can be left out; the
+library then needs milliseconds instead of half a second for a vocabulary of 128,000 tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocab
 
 MAX_SPLITS: Final = 1 << 22  # candidate merges of an SPM vocabulary
 MAX_PART: Final = 1 << 14
-"""Characters of a text up to which building its part of a vocabulary is much faster than building all of it."""
+"""Maximum characters of a text for which building its part of a vocabulary is much faster than building all of it."""
 
 Entry = tuple[int, str]
 """A token's id and text."""
@@ -34,7 +34,7 @@ _LETTERS: Final = {byte: letter for letter, byte in byte_alphabet().items()}
 def tokenizer_from_vocabulary(vocabulary: Vocabulary) -> Tokenizer:
     """Build a Tokenizer that behaves as bitnet.cpp does on this vocabulary.
 
-    Raises TokenizerError if the vocabulary is inconsistent; whether merges join tokens is checked when the whole
+    Raises TokenizerError if the vocabulary is inconsistent. Merges of unknown tokens are only detected when the whole
     vocabulary is built.
     """
     byte_level = vocabulary.model == "gpt2"
@@ -57,7 +57,7 @@ def tokenizer_from_vocabulary(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _with_defaults(vocabulary: Vocabulary) -> Vocabulary:
-    """Fill in the defaults of values that a file may omit."""
+    """Replace omitted values by their defaults."""
     if vocabulary.model == "gpt2":
         rule = pre_tokenizer(vocabulary.pre, vocabulary.tokens)
         return replace(
@@ -102,7 +102,7 @@ class _Pipeline(ABC):
 
     @abstractmethod
     def _written(self, text: str) -> str | None:
-        """Return the characters in which the text is merged; None if they are not known in advance."""
+        """Return the text in the characters that merges use; None if they are not known in advance."""
 
     def whole(self) -> Backend:
         """Build the pipeline of all tokens. Raises TokenizerError for merges of unknown tokens."""
@@ -111,8 +111,8 @@ class _Pipeline(ABC):
     def part(self, text: str) -> Backend | None:
         """Build a pipeline that encodes this text, and no other, as `whole` does.
 
-        Returns None if that takes all tokens, as for a character that is not a token and becomes byte tokens, which may
-        be merged with others.
+        Returns None if that needs all tokens, for example if a character is not a token: it becomes byte tokens, which
+        may be merged with others.
         """
         written = self._written(text) if len(text) <= MAX_PART else None
         if written is None:
@@ -142,7 +142,7 @@ class _ByteLevel(_Pipeline):
         self._rule = pre_tokenizer(vocabulary.pre, vocabulary.tokens)
 
     def _written(self, text: str) -> str | None:
-        if self._vocabulary.add_space_prefix:  # before each part between special tokens
+        if self._vocabulary.add_space_prefix:  # of each part between special tokens
             return None
         if self._rule.nfc:
             text = _NFC.normalize_str(text)
@@ -190,7 +190,7 @@ class _SentencePiece(_Pipeline):
         prefix = self._vocabulary.add_space_prefix
         if prefix and any(
             special in text for _, special in self.specials
-        ):  # the prefix also precedes each part between special tokens
+        ):  # the prefix is also added to each part between special tokens
             return None
         return (SPACE if prefix and text else "") + text.replace(" ", SPACE)
 
@@ -208,10 +208,10 @@ class _SentencePiece(_Pipeline):
         return backend
 
     def _merges(self, entries: Iterable[Entry], ids: dict[str, int]) -> list[tuple[str, str]]:
-        """Return the merges in order: SPM joins the neighbours whose union has the highest score.
+        """Return the merges in order: SPM joins the adjacent tokens whose concatenation has the highest score.
 
-        So every split of a token into two tokens is a merge with the token's score as its rank. Control, byte and
-        unused tokens are never the result of a merge.
+        So every split of a token into two tokens is a merge, ranked by the token's score. Control, byte and unused
+        tokens are never the result of a merge.
         """
         scores = self._vocabulary.scores
         ranked = [
@@ -233,7 +233,7 @@ def _cuts(text: str, ids: dict[str, int]) -> list[tuple[str, str]]:
 
 
 def _refused(merges: Sequence[tuple[str, str]], ids: dict[str, int], error: Exception) -> TokenizerError:
-    """Build the error for the invalid merge, which the library does not name."""
+    """Return the error that names the invalid merge, which the library's error does not."""
     for rank, (left, right) in enumerate(merges):
         if not (left in ids and right in ids and left + right in ids):
             what = f"joins {short(left)} and {short(right)}, which are not all in the vocabulary"

@@ -81,7 +81,7 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
 
 
 def _around(backend: Backend) -> tuple[list[int], tuple[int, ...]]:
-    """Return the ids that the post-processor puts before and behind a text."""
+    """Return the ids that the post-processor adds before and after a text."""
     with panics_are_errors():
         whole, plain = (list(backend.encode("a", add_special_tokens=special).ids) for special in (True, False))
     for first in range(len(whole) - len(plain) + 1):
@@ -160,7 +160,7 @@ def _added_tokens(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check_model(model: Any) -> None:
-    """Reject a model part that would crash the process: the library trusts this part of the file."""
+    """Raise TokenizerError for a model part that would crash the process, as the library does not validate it."""
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else None
         raise TokenizerError(f"tokenizer.json holds a {kind} model: only BPE is supported")
@@ -191,7 +191,7 @@ def _backend(text: str) -> Backend:
         return Backend.from_str(text)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as exc:  # the library answers bad files with Exception or with a Rust panic
+    except BaseException as exc:  # for bad files the library raises Exception or a Rust panic
         raise TokenizerError(f"tokenizer.json cannot be loaded: {exc}") from exc
 
 

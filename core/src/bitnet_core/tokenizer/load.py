@@ -18,7 +18,7 @@ def load_tokenizer(keys: Mapping[str, Any], *, prepared: bool = True) -> Tokeniz
     """Load the tokenizer of a ModelSource (its `tokenizer` mapping). Raises TokenizerError if it is missing or
     malformed.
 
-    prepared: ready for any text (Tokenizer.prepare); without it a GGUF vocabulary loads sooner.
+    prepared: prepare it for any text (Tokenizer.prepare); otherwise a GGUF vocabulary loads faster.
     """
     kind = keys.get("kind")
     if kind == "gguf":

@@ -9,11 +9,11 @@ from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer.expressions import check_pattern
 
 MAX_PATTERNS: Final = 64
-MAX_GROWTH: Final = 128  # characters that normalizing may make of one
+MAX_GROWTH: Final = 128  # maximum characters to which normalizers may expand one
 MAX_PREFIX: Final = 64  # characters of a Prepend
 
 _GROWTH: Final = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18, "Lowercase": 3}
-"""The most characters that one can become, by the tables of Unicode."""
+"""Maximum characters to which one is expanded, by the tables of Unicode."""
 
 
 def check_pipeline(parts: Mapping[str, Any]) -> None:

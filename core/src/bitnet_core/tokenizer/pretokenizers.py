@@ -1,4 +1,4 @@
-"""The splits of text before byte-level BPE: the regular expressions behind GGUF's tokenizer.ggml.pre."""
+"""Pre-tokenizers of byte-level BPE: the regular expressions of the names in GGUF's tokenizer.ggml.pre."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ PRE_TOKENIZERS: Final = (
 """The rules of llama.cpp (src/llama-vocab.cpp), with the expressions of the models' own tokenizer.json, or equal ones
 without repetitions of repetitions.
 
-falcon3 is bitnet.cpp's rule, for whose files the name was made: digits are single, and nothing begins with bos.
-llama.cpp reads the same name with llama-bpe. Which one Falcon3's models were trained with is not settled; a folder's
-tokenizer.json says it.
+falcon3 is the rule of bitnet.cpp, which introduced the name: digits are split, and bos is not added. llama.cpp uses
+llama-bpe for the same name. It is unknown which one Falcon3's models were trained with; the tokenizer.json of a folder
+states it.
 """
 
 _ALIASES: Final = {

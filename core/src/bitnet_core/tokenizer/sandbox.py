@@ -29,7 +29,7 @@ _METHODS: Final = {
     *("endswith", "removeprefix", "removesuffix", "replace", "find", "rfind", "index", "count", "join"),
     *("lower", "upper", "capitalize", "title", "isdigit", "isalpha", "isspace", "isupper", "islower"),
     *("items", "keys", "values", "get"),
-    *("grouper", "list"),  # of the groups of the filter groupby
+    *("grouper", "list"),  # attributes of the groups that the filter groupby yields
 }
 _FILTERS: Final = {
     *("abs", "batch", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "filesizeformat"),
@@ -62,12 +62,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # local time, as in transformers
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Reject also the methods of text, numbers and containers that are not in the list."""
+        """Also reject methods of text, numbers and containers that are not listed."""
         known = attr in _METHODS or not isinstance(obj, str | bytes | int | float | list | tuple | dict | set)
         return known and super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Compute products and remainders, of numbers only."""
+        """Compute products and remainders, which are allowed for numbers only."""
         if not (isinstance(left, int | float) and isinstance(right, int | float)):
             raise jinja2.exceptions.SecurityError(f"{operator} needs numbers")
         if operator == "**" or max(abs(left), abs(right)) > _NUMBER:
@@ -93,7 +93,7 @@ def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = 
 
 
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a filter whose first argument, a number of parts or items, is at most _LARGEST."""
+    """Return the filter with its first argument, a number of parts or items, limited to _LARGEST."""
 
     @wraps(function)
     def bounded(value: Any, *arguments: Any, **named: Any) -> Any:
@@ -151,20 +151,20 @@ def _render(template: jinja2.Template, variables: Mapping[str, Any], longest: in
 def _limit(memory: int, seconds: int) -> Callable[[], None]:
     """Restrict this process to the resources of a template.
 
-    Returns a function that grants the next request its `seconds` of processor time, so that a process whose parent died
-    ends too.
+    Returns a function that grants the next request its `seconds` of processor time. The limit also ends a process whose
+    parent has died.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are for the parent
     try:
         import resource
-    except ImportError:  # Windows: only the parent's watch limits the process
+    except ImportError:  # on Windows only the parent limits the process
         return lambda: None
 
     def set_limit(kind: int, soft: int) -> None:
         with suppress(OSError, ValueError):
             resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
 
-    with suppress(OSError):  # outside Linux only the parent's watch limits the memory
+    with suppress(OSError):  # outside Linux only the parent limits the memory
         with open("/proc/self/statm", encoding="ascii") as file:
             own = int(file.read().split()[0]) * resource.getpagesize()
         set_limit(resource.RLIMIT_AS, own + memory)

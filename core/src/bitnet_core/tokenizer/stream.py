@@ -9,10 +9,10 @@ from bitnet_core.tokenizer.tokenizer import Tokenizer
 
 
 class StreamDecoder:
-    """A decoder of ids as they come; a character whose bytes are spread over tokens appears when it is complete.
+    """An incremental decoder of ids. A character whose bytes are spread over tokens is returned when it is complete.
 
-    The joined results are the UTF-8 decoding of the tokens' bytes, invalid bytes replaced by U+FFFD. Special tokens
-    yield no text. The ids continue a text: a leading space is kept.
+    The concatenated results are the UTF-8 decoding of the tokens' bytes, with invalid bytes replaced by U+FFFD. Special
+    tokens yield no text. The ids continue a text, so a leading space is kept.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -20,7 +20,7 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        """Return the text that this token completes; "" while a character is incomplete."""
+        """Return the text that this token completes, "" while a character is incomplete."""
         return self._decoder.decode(self._tokenizer.token_bytes(token))
 
     def push_all(self, tokens: Iterable[int]) -> str:
@@ -28,7 +28,7 @@ class StreamDecoder:
         return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, tokens)))
 
     def flush(self) -> str:
-        """Return the rest at the end: U+FFFD for an incomplete character, else ""; the decoder can be used again."""
+        """Return U+FFFD if the last character is incomplete, else "", and reset the decoder."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text

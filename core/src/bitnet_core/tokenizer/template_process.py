@@ -40,7 +40,7 @@ class TemplateProcess:
     from several threads."""
 
     def __init__(self, source: str) -> None:
-        """Keep the template's text."""
+        """Store the template's text; the process is started later."""
         self._source = source
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -56,8 +56,8 @@ class TemplateProcess:
     def render(self, variables: Mapping[str, Any], source: str | None = None) -> str:
         """Return the text for these variables. source: another template of the model.
 
-        Raises UsageError if JSON cannot hold them, or if the template rejects them (raise_exception); TokenizerError if
-        it fails or exceeds the limits.
+        Raises UsageError if JSON cannot represent them, or if the template rejects them (raise_exception);
+        TokenizerError if it fails or exceeds the limits.
         """
         answer = self._ask({"source": source or self._source, "variables": variables})
         if "refused" in answer:
@@ -67,7 +67,7 @@ class TemplateProcess:
         return answer["text"]
 
     def close(self) -> None:
-        """End the process; a later use starts another."""
+        """End the process; a later use starts a new one."""
         with self._lock:
             self._drop()
 

@@ -73,7 +73,7 @@ def convert(
         def step(weights: int) -> None:
             nonlocal done
             done += weights
-            source.release()  # weights are read once: their pages should not count as memory in use
+            source.release()  # weights are read once, so their pages need not stay in memory
             if progress is not None:
                 progress(what, done, total)
 
@@ -111,7 +111,7 @@ def has_masters(source: ModelSource) -> bool:
 
 @contextmanager
 def _staged(source: ModelSource, destination: Path, force: bool) -> Iterator[Path]:
-    """Yield a path beside the destination; after the block it replaces the destination, or is removed on an error."""
+    """Yield a path next to the destination; after the block it replaces the destination, or is removed on an error."""
     _check_destination(source, destination, force)
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{destination.name[:100]}.", dir=destination.parent))
@@ -152,7 +152,7 @@ def _replace(folder: Path, destination: Path) -> None:
         if destination.is_dir() or (destination.exists() and written.is_dir()):
             destination.rename(old)
         os.replace(written, destination)
-    except BaseException:  # on an interrupt too, the old content must be restored
+    except BaseException:  # the old content must be restored after an interrupt too
         if old.exists() and not destination.exists():
             old.rename(destination)
         raise

@@ -119,7 +119,7 @@ def metadata(source: ModelSource, arch: str, encoding: Encoding) -> dict[str, An
     }
     for key, value in source.metadata.items():
         if key.startswith("general.") and isinstance(value, str) and key not in keys and value[:1] != "[":
-            keys[key] = value  # author, licence and the like; summaries of arrays are skipped
+            keys[key] = value  # such as author and licence; summaries of arrays are skipped
     keys |= {
         f"{arch}.context_length": config.context,
         f"{arch}.embedding_length": config.hidden,

@@ -138,5 +138,5 @@ def rope_scaling(config: ModelConfig) -> dict[str, Any]:
 
 
 def plain(value: float) -> float:
-    """Return the shortest number with the same f32: GGUF's 1e-5 reads as 9.999999747378752e-06."""
+    """Return the shortest number with the same f32 value: GGUF's 1e-5 is read as 9.999999747378752e-06."""
     return float(str(np.float32(value)))

@@ -1,4 +1,4 @@
-"""Descriptions of a GGUF file: its metadata in few words, and a finding about a vision tower beside it."""
+"""Descriptions of a GGUF file: a summary of its metadata, and a finding about a vision tower in the same folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONG = 16
 
 
 def summary(value: Any) -> Any:
-    """Return long arrays as a few words, short ones as lists."""
+    """Return short arrays as lists, and a description of long ones."""
     if isinstance(value, StringTable | np.ndarray):
         if len(value) > _LONG:
             kind = "strings" if isinstance(value, StringTable) else str(value.dtype)
@@ -26,7 +26,7 @@ def summary(value: Any) -> Any:
 
 
 def vision_findings(path: Path) -> list[Finding]:
-    """Return a finding if a vision tower is beside the model's file."""
+    """Return a finding if the folder of the model's file has a vision tower."""
     towers = sorted(file.name for file in path.parent.glob("*mmproj*.gguf"))
     if not towers:
         return []

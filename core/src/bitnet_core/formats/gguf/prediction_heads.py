@@ -1,8 +1,8 @@
-"""Heads for multi-token prediction in GGUF files: `nextn_predict_layers` layers after the trunk's.
+"""Multi-token prediction heads in GGUF files: `nextn_predict_layers` layers after the trunk's.
 
-They predict a second token from the trunk's last state, and the trunk does not read them. block_count includes them;
-each has the tensors of an attention layer and `nextn.*`. The first one can be read, if its matrices are of types that
-dense products take. Source: llama.cpp, src/models/qwen35.cpp.
+They predict a second token from the trunk's last state; the trunk does not depend on them. block_count includes them.
+Each has the tensors of an attention layer and `nextn.*`. The first one can be used if dense products support the types
+of its matrices. Source: llama.cpp, src/models/qwen35.cpp.
 """
 
 from __future__ import annotations

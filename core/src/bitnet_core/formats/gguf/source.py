@@ -235,7 +235,7 @@ class GGUFSource:
     def _has_ternary_tables(self) -> bool:
         """Return whether both embedding and head can be used as ternary.
 
-        Otherwise, and if activations have one scale a row, the tables are converted to f16.
+        If not, or if activations have one scale per row, the tables are converted to f16.
         """
         kinds = {self._tensors[name].type.name for name in tables(self._config)}
         return bool(self._config.activation_group_size) and kinds <= gguf_ternary.GROUPED

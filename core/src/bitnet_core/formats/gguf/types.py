@@ -134,7 +134,7 @@ _Q2_0C = TensorType(
 _ALL = (
     F32, F16, BF16, Q8_0, Q6_K, I2_S, TQ1_0, TQ2_0, Q2_0, Q2_0_128, PQ2_0, PTQ1_0,
     Q1_0, STQ1_0_EARLY, STQ1_0, TL1, TL2, IQ1_BN, IQ2_BN, IQ2_BN_R4,
-    # more bits a weight: for embeddings and heads
+    # more bits per weight: for embeddings and heads
     TensorType(2, "Q4_0", 32, 18),
     TensorType(3, "Q4_1", 32, 20),
     TensorType(6, "Q5_0", 32, 22),

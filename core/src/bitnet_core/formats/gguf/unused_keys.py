@@ -1,4 +1,5 @@
-"""Keys of an architecture that no reader uses: rejected if they change the computation, reported if they are unknown.
+"""Keys of an architecture that no reader uses: they are rejected if they change the computation, and reported if
+unknown.
 
 Names and neutral values: llama.cpp, src/llama-arch.cpp and src/llama-hparams.h.
 """
@@ -30,7 +31,7 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "use_parallel_residual": (False,),
     "swin_norm": (False,),
 }
-"""Keys that change the computation, and the values that switch them off."""
+"""Keys that change the computation, with the values that disable them."""
 
 _USED: Final = frozenset({
     *("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size"),

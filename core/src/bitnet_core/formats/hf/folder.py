@@ -56,8 +56,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def chat_template(folder: Path, name: str, *others: str) -> str | None:
-    """Return the template of a name that is a file, or the first of other files; None if there is none. A file wins
-    over tokenizer_config.json, as in transformers."""
+    """Return the template in the file `name`, else that in the first existing one of `others`; None if there is none. A
+    file takes precedence over tokenizer_config.json, as in transformers."""
     for path in (f"additional_chat_templates/{name}.jinja", *others):
         if (folder / path).is_file():
             return read_text(folder / path)

@@ -1,4 +1,4 @@
-"""The packed matrices of an MLX folder: which tensors belong together, and whether they fit each other."""
+"""The packed matrices of an MLX folder: find the tensors that belong together, and check that they fit."""
 
 from __future__ import annotations
 

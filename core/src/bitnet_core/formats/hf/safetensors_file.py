@@ -26,7 +26,7 @@ DTYPES = {
 """Bytes of an element of each type of the container."""
 
 LEAST = 8
-"""Bytes of the smallest header."""
+"""Minimum bytes of a header."""
 
 _MAX_RANK = 8
 _MAX_NAME = 256

@@ -23,7 +23,7 @@ from bitnet_core.model.weights import DenseWeight
 from bitnet_core.options.loading import Layout
 
 SELF_TEST_TEXT = "Once upon a time there was a small dog named Max. Max lived in a house with a blue door."
-"""A text that is easy for any model of English, even one trained on stories alone."""
+"""A text that is easy for any model of English, even one trained only on stories."""
 
 _GOOD = 0.6  # share of ln(vocabulary), the NLL of guessing; a language model is below
 _ROWS = 1024  # sampled rows of the embedding table
@@ -33,7 +33,7 @@ _LEAD = 1.0  # nats below the second best layout
 
 
 def decide_layout(source: ModelSource, nll: Callable[[Layout], float]) -> None:
-    """Decide an I2_S layout that is in doubt by a self-test; do nothing if there is no doubt or the model is untrained.
+    """Determine an ambiguous I2_S layout by a self-test; does nothing if it is certain or the model is untrained.
 
     nll: mean negative log-likelihood (nats per token) of SELF_TEST_TEXT with the weights of `source` at the time of the
     call; called once per layout, the likeliest first. Raises ModelError if the model predicts the text with no layout

@@ -37,7 +37,7 @@ _ONES = np.uint64(0x0101010101010101)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A layout, the kind of evidence for it, and the evidence in words."""
+    """A layout, the kind of evidence for it, and a description of the evidence."""
 
     layout: Layout
     basis: Basis

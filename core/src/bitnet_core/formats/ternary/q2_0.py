@@ -27,8 +27,8 @@ _WORD = 32
 _GROUP = 128
 """Columns of a group of canonical packing: four words."""
 _CHUNKS = 4
-"""Multiples of CHUNK converted in one pass: nothing is unpacked, and with smaller passes threads wait for the
-interpreter's lock."""
+"""Multiple of CHUNK that is converted in one pass: codes stay packed, so memory is small, and with smaller passes
+threads wait for the interpreter's lock."""
 _STEPS = (
     (2, 0x3333333333333333, 1),
     (4, 0x0F0F0F0F0F0F0F0F, 2),

@@ -34,7 +34,7 @@ def collapse(rows: int, columns: int, codes: Bytes, scales: Floats, used: Flags,
 
 
 _LOOK = 1 << 12
-"""Scales compared first: most matrices whose scales disagree show it within these."""
+"""Number of scales that are compared first: in most matrices with different scales these differ already."""
 
 
 def _agreed(scales: Floats, used: Flags) -> Floats | None:
