@@ -11,7 +11,7 @@ from bitnet_core.model.config import ModelConfig
 _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
 """Kernels that compute no sum over a row."""
 _ROW_BY_ROW = ROTATED_KERNELS | {"matmul_ternary_glu"}
-"""Fused kernels that serve every number of rows, in steps of one request as of several."""
+"""Fused kernels for any number of rows, so that steps of one request and of several use the same kernel."""
 _OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
 
 

@@ -132,7 +132,7 @@ class FurtherProcess:
             while (message := self._channel.receive()) is not None:
                 self._take(*message)
         except Exception:
-            log.debug("an HTTP process sent nonsense", exc_info=True)
+            log.debug("an HTTP process sent an invalid message", exc_info=True)
         self._process.kill()
         self._process.wait()
         self._user.close()
