@@ -120,6 +120,11 @@ class BaseDevice(DriverMethods[B, K]):
             self._kernels[id(kernel)] = kernel
             return kernel
 
+    def compile_ahead(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> None:
+        """See AheadCompilingDevice."""
+        with self._entered("compile"):
+            self._compile_ahead(spec, constants, tuning)
+
     def release(self, kernel: Kernel) -> None:
         """See Device."""
         with self._entered("release", recording=False):

@@ -105,6 +105,10 @@ class DriverMethods(Ownership[B, K], ABC):
         """
         raise self._unsupported("the device does not time its launches", "timings")
 
+    def _compile_ahead(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> None:
+        """Start to compile a kernel in another thread. Required for the feature "compile-ahead"."""
+        raise self._unsupported("the device compiles kernels in the thread that asks for them", "compile")
+
     def _read_async(self, buffer: B, offset: int, nbytes: int) -> Callable[[memoryview], None]:
         """Queue a copy to the host and return a function that waits for it and stores the bytes.
 

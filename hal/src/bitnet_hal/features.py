@@ -14,6 +14,7 @@ FEATURES = frozenset(
     {
         "timings",
         "tunings",
+        "compile-ahead",
         "async-readback",
         "replay-many",
         "peer-copy",
@@ -27,6 +28,7 @@ FEATURES = frozenset(
 
 - "timings": it has `timings(recording)`;
 - "tunings": it has `tunings(spec, constants, params)`;
+- "compile-ahead": it has `compile_ahead(spec, constants, tuning)`;
 - "async-readback": it has `read_async(view)`;
 - "replay-many": it has `replay_many(recording, times)`;
 - "peer-copy": it has `mark()` and `copy_from(other, src, dst, mark)`, for the devices in DeviceInfo.peers;
@@ -57,6 +59,14 @@ class TunableDevice(Device, Protocol):
 
         Core passes the fastest one to `compile` from then on. Raises the same errors as `tuning`.
         """
+
+
+class AheadCompilingDevice(Device, Protocol):
+    """A device with the feature "compile-ahead"."""
+
+    def compile_ahead(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> None:
+        """Start to compile a kernel in another thread. The next `compile` with the same arguments waits for it, and
+        raises its errors."""
 
 
 SENSORS = {"temperature": "C", "clock": "MHz", "memory_clock": "MHz", "power": "W"}

@@ -25,7 +25,8 @@ _RETURNS: dict[str, type] = {
 """Result types that are checked, by method."""
 _OTHERS = (
     *("wrap", "free", "upload", "download", "copy", "release", "launch", "replay", "synchronize", "close"),
-    *("timings", "tunings", "read_async", "replay_many", "mark", "copy_from", "sensors", "kernel_resources"),
+    *("timings", "tunings", "compile_ahead", "read_async", "replay_many"),
+    *("mark", "copy_from", "sensors", "kernel_resources"),
 )
 
 _HOT = ("upload", "download", "replay", "replay_many")

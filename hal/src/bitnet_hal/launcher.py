@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
 from bitnet_hal.device import Buffer, Device, Kernel, Recording, Tuning, View, whole
 from bitnet_hal.errors import KernelCompileError, UnsupportedError
-from bitnet_hal.features import RepeatingDevice, TunableDevice
+from bitnet_hal.features import AheadCompilingDevice, RepeatingDevice, TunableDevice
 from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
+from bitnet_hal.launches import CompiledKernel
 from bitnet_hal.tuning.measured import tiling_key
 
 log = logging.getLogger(__name__)
@@ -69,6 +71,17 @@ class Launcher:
         self._prepared: dict[tuple[object, ...], tuple[PreparedKernel, Grid, bytes]] = {}
         self._tilings: Mapping[str, Tuning] = tilings or {}
         self.tuned_rows = 0
+        self._announcing = False
+
+    @contextmanager
+    def announcing(self) -> Iterator[None]:
+        """Only start to compile the kernels that are prepared meanwhile: the launches cannot run. The device must have
+        the feature "compile-ahead"."""
+        own, self._prepared, self._announcing = self._prepared, {}, True
+        try:
+            yield
+        finally:
+            self._prepared, self._announcing = own, False
 
     @property
     def tilings(self) -> Mapping[str, Tuning]:
@@ -135,6 +148,9 @@ class Launcher:
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> PreparedKernel:
         key = (spec.name, *sorted(constants.items()), tuning.key)
         compiled = self._compiled.get(key)
+        if compiled is None and self._announcing:
+            cast(AheadCompilingDevice, self.device).compile_ahead(spec, constants, tuning)
+            return PreparedKernel(CompiledKernel(spec, constants, tuning), None)
         if compiled is None:
             kernel = self._built(spec, constants, tuning)
             workspace = self.device.alloc(tuning.workspace) if tuning.workspace else None

@@ -196,7 +196,7 @@ class Worker:
         try:
             for part, cache in zip(before, caches[:-1], strict=True):
                 earlier.append(part.earlier_layers(cache, rows))
-            return Runner(
+            runner = Runner(
                 last.device,
                 last.launcher,
                 last.pool,
@@ -210,6 +210,8 @@ class Worker:
                 rows=rows,
                 lock=last.lock if self.groups > 1 else None,
             )
+            runner.compile_ahead([1])
+            return runner
         except BaseException:
             for layers in earlier:
                 layers.free()

@@ -6,8 +6,10 @@ The functions of both drivers differ by a prefix; `Calls` holds those that diffe
 from __future__ import annotations
 
 import ctypes
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -98,6 +100,8 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self.select()
         self.stream = self.check(calls.create_stream(), "open")[0]
         self._modules: dict[int, Any] = {}
+        self._compiler: ThreadPoolExecutor | None = None
+        self._codes: dict[tuple[object, ...], Future[bytes]] = {}  # of kernels that are compiled ahead
         self._uploads = PinnedSlots(self, STAGING, "upload")
         self._readbacks = PinnedSlots(self, MAX_ASYNC_READ, "async-readback")
         self._staging = StagingRing([host_view(slot, STAGING) for slot in self._uploads.slots], self._uploads)
@@ -187,9 +191,18 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         start = source.address + source_at
         self.check(self.calls.copy(to, start, nbytes, self.stream), "copy")
 
+    def _compile_ahead(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> None:
+        if self._compiler is None:
+            self._compiler = ThreadPoolExecutor(os.cpu_count(), "compiler")
+        key = _kernel_key(spec, constants, tuning)
+        if key not in self._codes:
+            self._codes[key] = self._compiler.submit(self.code, spec, constants, tuning)
+
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> StreamKernel:
         self.select()
-        module = self.call("ModuleLoadData", "load kernel", self.code(spec, constants, tuning))[0]
+        ahead = self._codes.pop(_kernel_key(spec, constants, tuning), None)
+        code = self.code(spec, constants, tuning) if ahead is None else ahead.result()
+        module = self.call("ModuleLoadData", "load kernel", code)[0]
         function = self.call("ModuleGetFunction", "load kernel", module, spec.name.encode())[0]
         kernel = StreamKernel(spec, dict(constants), tuning, module, function)
         self._modules[id(kernel)] = module
@@ -264,9 +277,15 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
 
     def _close(self) -> None:
         """Free everything; calls that a lost device refuses are ignored."""
+        if self._compiler is not None:
+            self._compiler.shutdown(wait=False, cancel_futures=True)
         self.calls.select()
         for module in self._modules.values():
             getattr(self.api, f"{self.prefix}ModuleUnload")(module)
         self._uploads.close()
         self._readbacks.close()
         getattr(self.api, f"{self.prefix}StreamDestroy")(self.stream)
+
+
+def _kernel_key(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> tuple[object, ...]:
+    return (spec.name, *sorted(constants.items()), tuning.key)

@@ -19,7 +19,17 @@ OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "rope_attention", "pack_h
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})
 """The further kernels from compute capability 8.0."""
 FEATURES = frozenset(
-    {"timings", "tunings", "async-readback", "replay-many", "peer-copy", "lm-head-int8", "sensors", "kernel-resources"}
+    {
+        "timings",
+        "tunings",
+        "compile-ahead",
+        "async-readback",
+        "replay-many",
+        "peer-copy",
+        "lm-head-int8",
+        "sensors",
+        "kernel-resources",
+    }
 )
 _ATTRIBUTES = table(__file__, "attributes.toml")
 

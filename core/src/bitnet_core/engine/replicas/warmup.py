@@ -41,6 +41,7 @@ def warm_up(engine: Engine, sampling: Sequence[SamplingParams], progress: Progre
     sizes = [1 << power for power in range((engine.sequences - 1).bit_length())] + [engine.sequences]
     prompts = _prompts(engine)
     try:
+        _compile_ahead(engine, sizes)
         for at, size in enumerate(sizes):
             progress("compiling", at, len(sizes))
             for rows in prompts:
@@ -57,6 +58,15 @@ def warm_up(engine: Engine, sampling: Sequence[SamplingParams], progress: Progre
     except Exception as error:  # noqa: BLE001 - requests work without a warm-up
         log.warning("warming up %s failed: %s", info.request, error)
         engine.fail_all(error)
+
+
+def _compile_ahead(engine: Engine, sizes: Sequence[int]) -> None:
+    """Start to compile the kernels of all these steps at once, as far as the device can."""
+    if len(engine.worker.parts) == 1:
+        with engine.lock:
+            runner = engine.runner()
+            runner.compile_ahead(sizes)
+            runner.compile_prompts_ahead(engine.scheduler.chunk, sizes)
 
 
 def _prompts(engine: Engine) -> Iterator[int]:

@@ -194,6 +194,26 @@ class Runner:
         self._prompts.run(scratch, rows)
         return scratch, rows
 
+    def compile_ahead(self, sizes: Sequence[int]) -> None:
+        """Start to compile the kernels of greedy steps that decode each of `sizes` requests, if the device can compile
+        in other threads."""
+        if "compile-ahead" in self.device.info.features:
+            with self.launcher.announcing():
+                for size in sizes:
+                    self._step("greedy", size)
+
+    def compile_prompts_ahead(self, chunk: int, ends: Sequence[int]) -> None:
+        """Do so for the usual prompt steps of at most `chunk` rows, and for the first tokens of each of `ends`
+        prompts."""
+        if "compile-ahead" in self.device.info.features:
+            k = self._logits.list_length([LogitsRequest(1)])
+            scratch = self._prompts.scratch(chunk, chunk)
+            with self.launcher.announcing():
+                for rows in self.prompt_sizes(chunk):
+                    self.plan.body(scratch, self.cache, rows)
+                for count in ends:
+                    self.plan.head(scratch, count, count, k)
+
     def prompt_sizes(self, chunk: int) -> list[int]:
         """Return the usual row counts of prompt steps of at most `chunk` rows; [] if they are not padded."""
         return prompt_sizes(chunk) if self._pads_prompts else []

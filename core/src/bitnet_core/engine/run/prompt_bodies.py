@@ -43,6 +43,8 @@ class PromptBodies:
         """Run all layers of a step: by direct launches the first time, by a recording if the row count repeats."""
         body = self._bodies.pop(rows, None)
         if body is None:
+            if not self._bodies:
+                self._compile_together(scratch, rows)
             body = self._plan.body(scratch, self._cache, rows)
             self._launcher.run(body)
         else:
@@ -50,6 +52,12 @@ class PromptBodies:
                 body = self._launcher.record(body)
             self._launcher.replay(body)
         self._keep(rows, body)
+
+    def _compile_together(self, scratch: Scratch, rows: int) -> None:
+        """Let the kernels of the first step compile at the same time, if the device can."""
+        if "compile-ahead" in self._device.info.features:
+            with self._launcher.announcing():
+                self._plan.body(scratch, self._cache, rows)
 
     def _keep(self, rows: int, body: list[Launch] | RecordedLaunches) -> None:
         self._bodies[rows] = body

@@ -19,6 +19,7 @@ from bitnet_hal.testing.workbench import Bench
 METHODS = {
     "timings": "timings",
     "tunings": "tunings",
+    "compile-ahead": "compile_ahead",
     "async-readback": "read_async",
     "replay-many": "replay_many",
     "peer-copy": "copy_from",

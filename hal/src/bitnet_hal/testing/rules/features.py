@@ -87,6 +87,22 @@ class FeatureRules:
         )
         recording.close()
 
+    def test_compiling_ahead(self, bench: Bench) -> None:
+        """With the feature "compile-ahead", `compile` after `compile_ahead` must return a kernel that works, once and
+        again."""
+        if "compile-ahead" not in bench.info.features:
+            pytest.skip('the device does not claim "compile-ahead"')
+        device: Any = bench.device  # an AheadCompilingDevice, as the feature says
+        ones = counter(bench)
+        kernel = ones.kernel
+        for runs in (1, 2):
+            device.compile_ahead(kernel.spec, kernel.constants, kernel.tuning)
+            device.compile_ahead(kernel.spec, kernel.constants, kernel.tuning)
+            again = device.compile(kernel.spec, kernel.constants, kernel.tuning)
+            device.launch(again, ones.grid, ones.bound, ones.params)
+            assert count(bench, ones) == runs, "the kernel that was compiled ahead does not do its work"
+            device.release(again)
+
     def test_many_replays(self, bench: Bench) -> None:
         """With the feature "replay-many", `replay_many` must run a recording `times` times, in order with the work
         queued before and after it."""
