@@ -27,10 +27,7 @@ from bitnet_core.measure.replicas import possible_sum, processor_of
 from bitnet_core.measure.server import measure_server
 from bitnet_hal.discovery.request import parse_request
 from bitnet_hal.discovery.selection import devices
-from server import served, words_for
-
-START_SECONDS = 8.0
-"""Seconds in which a server with several GPUs starts its HTTP processes."""
+from server import served, warm_up, words_for
 
 _prompts = count()
 
@@ -68,19 +65,18 @@ def rate(args: argparse.Namespace, device: str, groups: list[int]) -> float:
     args.clients = [max(groups)]  # --max-sequences, of each device
     with served(args, [device]) as ((url,), _), ProcessPoolExecutor(len(groups), get_context("spawn")) as pool:
         wait_for_devices(url)
-        if "," in device:
-            time.sleep(START_SECONDS)
         words = words_for(url, args.prompt)
-        rates: list[float] = []
-        errors = 0
-        before = {one["device"]: one["generated_tokens"] for one in props(url)["devices"]}
-        for _ in range(args.repeat + 1):
+
+        def wave() -> list[dict[str, Any]]:
             calls = [pool.submit(measure, url, n, words, args.tokens, 10_000 * next(_prompts)) for n in groups]
-            documents = [call.result() for call in calls]
-            rates.append(sum(document["tokens_per_second"] for document in documents))
-            errors += sum(document["errors"] for document in documents)
+            return [call.result() for call in calls]
+
+        warm_up(wave)
+        before = {one["device"]: one["generated_tokens"] for one in props(url)["devices"]}
+        waves = [wave() for _ in range(args.repeat)]
         made = {one["device"]: one["generated_tokens"] - before[one["device"]] for one in props(url)["devices"]}
-    found = statistics.median(rates[1:])  # the first is a warm-up
+    found = statistics.median(sum(document["tokens_per_second"] for document in documents) for documents in waves)
+    errors = sum(document["errors"] for documents in waves for document in documents)
     shares = ", ".join(f"{name} {tokens / sum(made.values()):.0%}" for name, tokens in made.items())
     print(
         f"{device}: {sum(groups)} clients, {found:.1f} tokens/s ({shares} of the tokens), {errors} errors", flush=True

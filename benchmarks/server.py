@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -34,6 +34,9 @@ from urllib.parse import urlsplit
 import psutil
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.server import measure_server, prompt_of
+
+START_SECONDS = 8.0
+"""Minimum seconds of warm-up: a server of many clients starts HTTP processes meanwhile."""
 
 _prompts = count()
 
@@ -98,15 +101,25 @@ def level(args: argparse.Namespace, urls: list[str], clients: int) -> tuple[floa
     Each server's clients are a separate process.
     """
     words = words_for(urls[0], args.prompt)
-    rates: list[tuple[float, dict[str, Any]]] = []
     with ProcessPoolExecutor(len(urls), get_context("spawn")) as pool:
-        for _ in range(args.repeat + 1):
+
+        def wave() -> tuple[float, dict[str, Any]]:
             first = next(_prompts) * clients  # prompts of their own: half of a known one would be in the prefix cache
             calls = [pool.submit(measure, url, clients, words, args.tokens, first) for url in urls]
             documents = [call.result() for call in calls]
-            rates.append((sum(document["tokens_per_second"] for document in documents), documents[0]))
-    ordered = sorted(rates[1:], key=lambda pair: pair[0])  # the first is a warm-up
+            return sum(document["tokens_per_second"] for document in documents), documents[0]
+
+        warm_up(wave)
+        ordered = sorted((wave() for _ in range(args.repeat)), key=lambda pair: pair[0])
     return ordered[len(ordered) // 2]
+
+
+def warm_up(wave: Callable[[], object]) -> None:
+    """Send waves of requests for START_SECONDS."""
+    end = time.monotonic() + START_SECONDS
+    wave()
+    while time.monotonic() < end:
+        wave()
 
 
 def compare(args: argparse.Namespace, clients: int, rate: float, document: dict[str, Any]) -> None:

@@ -16,10 +16,10 @@ import argparse
 import os
 import statistics
 import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,10 @@ import psutil
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from make_gguf import write
-from replicas import START_SECONDS, wait_for_devices
-from server import direct, measure, served, words_for
+from replicas import wait_for_devices
+from server import direct, measure, served, warm_up, words_for
+
+_prompts = count()
 
 _ENTRY = "[bitnet.backends]\ntimed = timed_device\n"
 _METADATA = "Metadata-Version: 2.1\nName: bitnet-timed\nVersion: 1\n"
@@ -75,41 +77,45 @@ def main() -> None:
         install(folder)
         args.model = str(folder / "model.gguf")
         write(SyntheticSource(_SHAPE), Path(args.model))
-        report(args)
+        for clients in args.clients:
+            report(args, clients)
 
 
-def report(args: argparse.Namespace) -> None:
-    """Print the figures of every number of clients."""
-    for clients in args.clients:
-        beside = direct(args, clients)
-        with ExitStack() as stack:
-            (url,), (process,) = stack.enter_context(served(args, [",".join(args.device)]))
-            pool = stack.enter_context(ProcessPoolExecutor(args.devices, get_context("spawn")))  # the clients
-            if args.devices > 1:
-                wait_for_devices(url)
-                time.sleep(START_SECONDS)
-            words = words_for(url, args.prompt)
-            runs: list[dict[str, Any]] = []
-            times: list[dict[str, float]] = []
-            for run in range(args.repeat + 1):
-                before = seconds_spent(process)
-                firsts = [(run * args.devices + at) * clients for at in range(args.devices)]
-                calls = [pool.submit(measure, url, clients, words, args.tokens, first) for first in firsts]
-                documents = [call.result() for call in calls]
-                runs += [documents[0] | {"tokens_per_second": sum(one["tokens_per_second"] for one in documents)}]
-                spent = {part: seconds - before[part] for part, seconds in seconds_spent(process).items()}
-                tokens = sum(one["tokens"] for one in documents)
-                times.append({part: 1e6 * seconds / tokens for part, seconds in spent.items()})
-        rates = [document["tokens_per_second"] for document in runs[1:]]
-        rate = statistics.median(rates)
-        parts = {part: statistics.mean(one[part] for one in times[1:]) for part in times[0]}
-        print(
-            f"{args.devices} x {clients} clients: {rate:.0f} tokens/s ({min(rates):.0f} to {max(rates):.0f}), "
-            f"{100 * rate / beside.whole / args.devices:.0f} % of {args.devices} x bitnet bench -s {clients} "
-            f"({beside.whole:.0f}, decoding {beside.decode:.0f})"
-        )
-        print("  us of a token: " + ", ".join(f"{part} {spent:.1f}" for part, spent in parts.items()))
-        print(f"  ms: first token {runs[-1]['ttft_ms']}, between chunks {runs[-1]['chunk_gap_ms']}", flush=True)
+def report(args: argparse.Namespace, clients: int) -> None:
+    """Print the figures of a number of clients."""
+    beside = direct(args, clients)
+    with ExitStack() as stack:
+        (url,), (process,) = stack.enter_context(served(args, [",".join(args.device)]))
+        pool = stack.enter_context(ProcessPoolExecutor(args.devices, get_context("spawn")))  # the clients
+        if args.devices > 1:
+            wait_for_devices(url)
+        words = words_for(url, args.prompt)
+        runs: list[dict[str, Any]] = []
+        times: list[dict[str, float]] = []
+
+        def wave() -> list[dict[str, Any]]:
+            firsts = [clients * next(_prompts) for _ in range(args.devices)]
+            calls = [pool.submit(measure, url, clients, words, args.tokens, first) for first in firsts]
+            return [call.result() for call in calls]
+
+        warm_up(wave)
+        for _ in range(args.repeat):
+            before = seconds_spent(process)
+            documents = wave()
+            runs += [documents[0] | {"tokens_per_second": sum(one["tokens_per_second"] for one in documents)}]
+            spent = {part: seconds - before[part] for part, seconds in seconds_spent(process).items()}
+            tokens = sum(one["tokens"] for one in documents)
+            times.append({part: 1e6 * seconds / tokens for part, seconds in spent.items()})
+    rates = [document["tokens_per_second"] for document in runs]
+    rate = statistics.median(rates)
+    parts = {part: statistics.mean(one[part] for one in times) for part in times[0]}
+    print(
+        f"{args.devices} x {clients} clients: {rate:.0f} tokens/s ({min(rates):.0f} to {max(rates):.0f}), "
+        f"{100 * rate / beside.whole / args.devices:.0f} % of {args.devices} x bitnet bench -s {clients} "
+        f"({beside.whole:.0f}, decoding {beside.decode:.0f})"
+    )
+    print("  us of a token: " + ", ".join(f"{part} {spent:.1f}" for part, spent in parts.items()))
+    print(f"  ms: first token {runs[-1]['ttft_ms']}, between chunks {runs[-1]['chunk_gap_ms']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ def fakes() -> Iterator[None]:
     registry.cache_clear()
 
 
-def model() -> Any:
+def model(devices: str = "cuda:0,rocm:0") -> Any:
     opener = ReplicaOpener(None, LoadOptions(), EngineOptions(stream_interval=0.02))
-    return load_replicas(opener, SeveralDevices(parse_requests("cuda:0,rocm:0")))
+    return load_replicas(opener, SeveralDevices(parse_requests(devices)))
 
 
 def http_processes(process: psutil.Process | None = None) -> list[psutil.Process]:
@@ -279,3 +279,24 @@ def test_ctrl_c_lets_the_texts_of_every_process_finish() -> None:
             assert psutil.wait_procs(children, 5)[1] == []
         finally:
             process.kill()
+
+
+def test_one_gpu_gets_processes_once_it_serves_many_requests(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bitnet_server.http_processes._MANY", 3)
+    for server in http_processes():
+        OTHERS.add(server.pid)
+
+    def ask(_: int) -> Any:
+        with served.client() as client:
+            return document(client, max_tokens=60)[0]["text"]
+
+    with serve(lambda: model("cuda:0")) as served, ThreadPoolExecutor(4) as pool:
+        alone = ask(0)
+        time.sleep(1.5)  # the server has looked meanwhile
+        assert not own_processes()
+        asked: list[Any] = []
+        until(lambda: asked.extend(pool.map(ask, range(4))) or served.models.further.ready == 2)
+        assert set(asked) == {alone}
+        with served.client() as client:
+            assert document(client, max_tokens=60)[0]["text"] == alone
+            assert serving(psutil.Process()) == 1

@@ -1,4 +1,5 @@
-"""The server's further HTTP processes, seen from the first one: one event loop does not keep several GPUs busy."""
+"""The server's further HTTP processes, seen from the first one: one event loop does not keep a GPU busy if requests are
+many."""
 
 from __future__ import annotations
 
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 
 _FOR_EACH_GPU = 2
 """HTTP processes for each GPU: many requests at once are read, and made tokens of, before the GPU gets the last."""
+
+_MANY = 16
+"""Active requests from which a server with one GPU gets them: to read so many takes as long as several steps."""
 
 _CORES = 4
 """Processor cores for each HTTP process; with fewer it would only take time from the others."""
@@ -185,7 +189,7 @@ class FurtherProcess:
 
 
 class HttpProcesses:
-    """The further HTTP processes of a server with one model on several GPUs; used on the event loop only.
+    """The further HTTP processes of a server with one model on GPUs; used on the event loop only.
 
     The first process accepts connections and hands them to the others in turn. It serves them itself until one of these
     is ready, and if there is none.
@@ -201,6 +205,7 @@ class HttpProcesses:
         self._running: list[FurtherProcess] = []
         self._past: list[Samples] = []  # of processes that have ended
         self._rows = iter(range(1, ROWS))  # one that fails again and again is not started for ever
+        self._busy = False  # True after many requests were active at once
 
     def adjust(self) -> None:
         """Start processes until the wanted number of them runs."""
@@ -208,6 +213,7 @@ class HttpProcesses:
             log.warning("an HTTP process has ended")
             self._remove(one)
         service = self._models.served[0].service
+        self._busy = self._busy or self._models.active >= _MANY
         for _ in range(0 if service is None else self._wanted(service) - len(self._running)):
             assert service is not None
             if self._service is not service:
@@ -262,7 +268,8 @@ class HttpProcesses:
         models, one = self._models, self._models.served[0]
         stays = models.settings.idle is None and one.keep_alive is None and one.usable and not models.draining
         gpus = _gpus(service)
-        if sys.platform != "linux" or not models.alone or not stays or gpus < 2:
+        needed = gpus > 1 or (gpus and self._busy)
+        if sys.platform != "linux" or not models.alone or not stays or not needed:
             return 0
         return min(_FOR_EACH_GPU * gpus, (os.cpu_count() or 1) // _CORES, ROWS - 1)
 
