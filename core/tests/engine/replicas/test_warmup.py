@@ -80,3 +80,48 @@ def test_a_failure_leaves_no_requests(
 @pytest.mark.parametrize("info", [numpy_info(), replace(GPU, fake=True)])
 def test_only_gpus_are_warmed_up(make_engine: Callable[..., Any], info: Any) -> None:
     assert list(warm_up(make_engine(device=NumpyDevice(info)), KINDS, ignored)) == []
+
+
+class Ahead(NumpyDevice):
+    """A GPU that compiles ahead. order: ("announced" or "compiled", kernel)."""
+
+    def __init__(self) -> None:
+        super().__init__(replace(GPU, features=frozenset({"compile-ahead"})))
+        self.order: list[tuple[str, str]] = []
+
+    def compile_ahead(self, spec: Any, constants: Any, tuning: Any) -> None:
+        self.order.append(("announced", spec.name))
+
+    def compile(self, spec: Any, constants: Any, tuning: Any) -> Any:
+        self.order.append(("compiled", spec.name))
+        return super().compile(spec, constants, tuning)
+
+
+def names(device: Ahead, kind: str) -> set[str]:
+    return {name for found, name in device.order if found == kind}
+
+
+def test_the_kernels_of_the_first_steps_are_compiled_together(
+    make_engine: Callable[..., Any], run_all: Callable[..., Any], tiny: Any
+) -> None:
+    device = Ahead()
+    engine = make_engine(device=device, max_sequences=3)
+    request = engine.add_request(tiny.PROMPT, max_tokens=3)
+    run_all(engine)
+    assert names(device, "compiled") - names(device, "announced") == {"top_k"}
+    for name in names(device, "announced"):
+        assert device.order.index(("announced", name)) < device.order.index(("compiled", name))
+    beside = make_engine(max_sequences=3)
+    same = beside.add_request(tiny.PROMPT, max_tokens=3)
+    run_all(beside)
+    assert request.generated == same.generated
+
+
+def test_the_kernels_of_a_server_are_announced_before_its_first_step(make_engine: Callable[..., Any]) -> None:
+    device = Ahead()
+    bursts = warm_up(make_engine(device=device, max_sequences=3), KINDS, ignored)
+    next(bursts)
+    kinds = [kind for kind, _ in device.order]
+    assert kinds == sorted(kinds)  # "announced" first
+    assert names(device, "announced") >= names(device, "compiled") - {"top_k"}
+    bursts.close()

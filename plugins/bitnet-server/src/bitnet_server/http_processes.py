@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FOR_EACH_GPU = 2
-"""HTTP processes for each GPU: many requests at once are read, and made tokens of, before the GPU gets the last."""
+_LEAST, _FOR_EACH_GPU = 4, 2
+"""HTTP processes in all and for each GPU, whichever is more: of many requests at once, the GPU gets the last one after
+all are read and made tokens of."""
 
 _MANY = 16
 """Active requests from which a server with one GPU gets them: to read so many takes as long as several steps."""
@@ -271,7 +272,7 @@ class HttpProcesses:
         needed = gpus > 1 or (gpus and self._busy)
         if sys.platform != "linux" or not models.alone or not stays or not needed:
             return 0
-        return min(_FOR_EACH_GPU * gpus, (os.cpu_count() or 1) // _CORES, ROWS - 1)
+        return min(max(_LEAST, _FOR_EACH_GPU * gpus), (os.cpu_count() or 1) // _CORES, ROWS - 1)
 
     def _start(self, row: int, service: Service) -> None:
         from bitnet_hal.errors import BitnetError
