@@ -5,7 +5,8 @@
     python benchmarks/replicas.py --synthetic 2b4t -d cuda vulkan cpu --clients 64 8 1  # one GPU by two APIs, and CPU
 
 Each device alone has its number of streaming clients (one number counts for all), all devices together the sum. Every
-request has a prompt of its own. Prints tokens of answers a second in the time of prompts and answers, the requests by
+request has a prompt of its own. With one request of each client, a device that takes some of the others' has to serve
+two waves; --requests 4 and more measure a steady load. Prints tokens of answers a second in the time of prompts and answers, the requests by
 device, and last the ratio to the first device alone, the share of the sum of all, and the share of the sum of the
 processors, each with its fastest device: a card under two APIs, and all devices that run on the CPU, share one.
 """
@@ -32,8 +33,9 @@ from server import served, warm_up, words_for
 _prompts = count()
 
 
-def measure(url: str, clients: int, words: int, tokens: int, first: int) -> dict[str, Any]:
-    return measure_server(url, clients, clients, words, tokens, first=first).document()
+def measure(url: str, clients: int, words: int, tokens: int, first: int, requests: int = 1) -> dict[str, Any]:
+    """Return the figures of clients that each send `requests` requests, one after the other."""
+    return measure_server(url, clients, requests * clients, words, tokens, first=first).document()
 
 
 def props(url: str) -> Any:
@@ -68,7 +70,9 @@ def rate(args: argparse.Namespace, device: str, groups: list[int]) -> float:
         words = words_for(url, args.prompt)
 
         def wave() -> list[dict[str, Any]]:
-            calls = [pool.submit(measure, url, n, words, args.tokens, 10_000 * next(_prompts)) for n in groups]
+            calls = [
+                pool.submit(measure, url, n, words, args.tokens, 10_000 * next(_prompts), args.requests) for n in groups
+            ]
             return [call.result() for call in calls]
 
         warm_up(wave)
@@ -92,6 +96,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[16], help="of each device")
     parser.add_argument("-p", "--prompt", type=int, default=128, help="approximate tokens of a prompt")
     parser.add_argument("-n", "--tokens", type=int, default=128)
+    parser.add_argument("--requests", type=int, default=1, help="of each client, one after the other")
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
     clients = args.clients * len(args.device) if len(args.clients) == 1 else args.clients
