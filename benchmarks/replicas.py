@@ -5,10 +5,10 @@
     python benchmarks/replicas.py --synthetic 2b4t -d cuda vulkan cpu --clients 64 8 1  # one GPU by two APIs, and CPU
 
 Each device alone has its number of streaming clients (one number counts for all), all devices together the sum. Every
-request has a prompt of its own. With one request of each client, a device that takes some of the others' has to serve
-two waves; --requests 4 and more measure a steady load. Prints tokens of answers a second in the time of prompts and answers, the requests by
-device, and last the ratio to the first device alone, the share of the sum of all, and the share of the sum of the
-processors, each with its fastest device: a card under two APIs, and all devices that run on the CPU, share one.
+request has a prompt of its own. If each client sends one request, a device that takes those of another serves two
+waves; --requests 4 measures a steady load. Prints tokens of answers a second in the time of prompts and answers, the
+requests by device, and last the ratio to the first device alone, the share of the sum of all, and the share of the sum
+of the processors, each with its fastest device: a card under two APIs, and all devices that run on the CPU, share one.
 """
 
 from __future__ import annotations
