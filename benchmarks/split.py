@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--synthetic", default="2b4t", help="shape of random weights")
     parser.add_argument("-d", "--devices", nargs=2, required=True, metavar="DEVICE")
     parser.add_argument("--texts", nargs="+", type=int, default=[1, 16])
-    parser.add_argument("--split", help="numbers of layers, as in 18,18; default: half of the layers each")
+    parser.add_argument("--split", help="numbers of layers, as in 19,17; default: --split auto's")
     parser.add_argument("--repeat", type=int, default=3)
     asked = parser.parse_args()
     first, second = asked.devices
@@ -72,11 +72,13 @@ def main() -> None:
     def source() -> ModelSource:
         return SyntheticSource(asked.synthetic) if asked.model is None else open_source(asked.model, None, False, True)
 
-    layers = source().config.n_layers
     one = measure("one", asked.texts, asked.repeat, model=source(), device=first)
-    counts = asked.split.split(",") if asked.split else [layers // 2, layers - layers // 2]
-    split = f"{first}:{counts[0]},{second}:{counts[1]}"
-    both = measure("split", asked.texts, asked.repeat, model=source(), split=split)
+    if asked.split:
+        before, after = asked.split.split(",")
+        placed = {"split": f"{first}:{before},{second}:{after}"}
+    else:
+        placed = {"split": "auto", "device": second}
+    both = measure("split", asked.texts, asked.repeat, model=source(), **placed)
     ratios = [f"split/one, {count} texts: {both[count] / one[count]:.2f}" for count in asked.texts]
     print("\n".join(ratios))
 

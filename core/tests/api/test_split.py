@@ -42,6 +42,7 @@ def test_layers_go_where_the_split_says(two_gpus: None, text: str) -> None:
 
 def test_auto_takes_all_gpus_by_their_speed(two_gpus: None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "layer_seconds", lambda *at: 1.0 if at[2].info.backend == "cuda" else 2.0)
+    monkeypatch.setattr(placement, "head_seconds", lambda *at: 0.0)
     with bitnet_core.load(None, "cuda", split="auto") as model:
         assert model.engine.layers_by_device == {"vulkan:0": 2, "cuda:0": 4}
         assert model.generate(PROMPT, max_tokens=8).text == text
@@ -68,7 +69,7 @@ def test_auto_closes_a_gpu_that_it_does_not_use(two_gpus: None, text: str, monke
             devices[0].alloc(4)
 
 
-def test_a_layer_is_measured(two_gpus: None) -> None:
+def test_a_layer_and_the_head_are_measured(two_gpus: None) -> None:
     with bitnet_core.load(None, split="auto") as model:
         assert sum(model.engine.layers_by_device.values()) == 6
         assert len(model.engine.layers_by_device) == 2

@@ -166,10 +166,12 @@ def test_a_helper_is_closed_if_loading_fails(capped: Any) -> None:
 
 
 def test_layers_are_divided_by_speed_and_memory() -> None:
-    assert balanced(30, [30, 30], [1.0, 1.0]) == [15, 15]
-    assert balanced(30, [30, 30], [1.0, 2.0]) == [20, 10]
-    assert balanced(30, [12, 30], [1.0, 2.0]) == [12, 18]
-    assert balanced(8, [8, 8, 8], [1.0, 1.0, 100.0]) == [4, 3, 1]
+    assert balanced(30, [30, 30], [1.0, 1.0], 0.0) == [15, 15]
+    assert balanced(30, [30, 30], [1.0, 2.0], 0.0) == [20, 10]
+    assert balanced(30, [12, 30], [1.0, 2.0], 0.0) == [12, 18]
+    assert balanced(8, [8, 8, 8], [1.0, 1.0, 100.0], 0.0) == [4, 3, 1]
+    assert balanced(36, [36, 36], [42.0, 42.0], 100.0) == [19, 17]
+    assert balanced(8, [8, 8], [1.0, 1.0], 20.0) == [7, 1]
 
 
 def test_a_split_counts_memory_and_measures(capped: Any) -> None:

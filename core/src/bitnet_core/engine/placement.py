@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 from bitnet_hal.device import Device, DeviceType
 from bitnet_hal.errors import OutOfMemoryError, UsageError
-from bitnet_hal.kernels.catalogue import KV_BLOCK, STEP_FIELDS
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.fit import FEWEST_BLOCKS, predict
 from bitnet_core.engine.kv_cache.cache import cache_bytes
-from bitnet_core.engine.part import Part
+from bitnet_core.engine.layer_times import head_seconds, layer_seconds
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import EngineOptions
@@ -33,9 +31,6 @@ class Room(NamedTuple):
 USUAL_ROOM = Room(tokens=4096, rows=256, sequences=None)
 LEAST_ROOM = Room(tokens=FEWEST_BLOCKS * KV_BLOCK, rows=32, sequences=1)
 """The smallest sizes that recovery from lack of memory reaches."""
-
-_RUNS = 4
-"""Number of timed runs of a layer; the fastest one counts."""
 
 
 def offloaded_layers(source: ModelSource, options: EngineOptions, device: Device) -> int:
@@ -129,7 +124,8 @@ def split_layers(source: ModelSource, options: EngineOptions, devices: Sequence[
         )
     if len(used) == 1:
         return [0] * (len(devices) - 1) + [layers]
-    counts = balanced(layers, most, [layer_seconds(source, options, device) for device in used])
+    seconds = [layer_seconds(source, options, device) for device in used]
+    counts = balanced(layers, most, seconds, head_seconds(source, options, used[-1], seconds[-1]))
     given = {id(device): count for device, count in zip(used, counts, strict=True)}
     return [given.get(id(device), 0) for device in devices]
 
@@ -143,36 +139,13 @@ def _most_of_each(source: ModelSource, options: EngineOptions, devices: Sequence
     ]
 
 
-def balanced(layers: int, room: Sequence[int], seconds: Sequence[float]) -> list[int]:
+def balanced(layers: int, room: Sequence[int], seconds: Sequence[float], head: float) -> list[int]:
     """Divide layers so that the slowest device takes as little time as possible. room: maximum layers of each device;
-    seconds: its time for a layer."""
+    seconds: its time for a layer; head: the last device's time for the head."""
     counts = [1] * len(room)
+    heads = [0.0] * (len(room) - 1) + [head]
     for _ in range(layers - len(room)):
         open_to = [at for at, count in enumerate(counts) if count < room[at]]
-        quickest = min(open_to, key=lambda at: (counts[at] + 1) * seconds[at])
+        quickest = min(open_to, key=lambda at: (counts[at] + 1) * seconds[at] + heads[at])
         counts[quickest] += 1
     return counts
-
-
-def layer_seconds(source: ModelSource, options: EngineOptions, device: Device) -> float:
-    """Return the seconds of a decode step of one row through one layer, without embedding and head. Nothing may be
-    loaded on the device."""
-    config = options.config_of(source.config)
-    part = Part(source, device, options, config.part(min(1, config.n_layers - 2), 1))
-    part.load(KV_BLOCK, None)
-    try:
-        cache = part.cache(1, 1, KV_BLOCK)
-        layers = part.earlier_layers(cache, 1)
-        cache.set_table(0, [0])
-        step = np.zeros((1, STEP_FIELDS), np.int32)
-        x = np.ones((1, config.hidden), np.float32)
-        times = []
-        for _ in range(_RUNS + 1):
-            began = time.perf_counter()
-            layers.decode(step, x)
-            times.append(time.perf_counter() - began)
-        layers.free()
-        cache.free()
-        return min(times[1:])  # the first run compiles kernels
-    finally:
-        part.free()
