@@ -16,5 +16,5 @@ layout(push_constant) uniform Params { uint rows, width, block; } p;
 
 void main() {
     uint words = p.width / 4, row = gl_WorkGroupID.y * words, word = gl_WorkGroupID.x * GROUP + LID;
-    rotate_quantize(row, word, glu4(gate_up4[2 * row + word], gate_up4[2 * row + words + word]));
+    rotate_quantize(row, word, glu4(gate_up4[2 * row + word], gate_up4[2 * row + words + word]) * signs4[word]);
 }
