@@ -35,6 +35,7 @@ _ENDINGS = {
     "matmul_ternary_block_coop": (".matrix",),
     "matmul_ternary_block_few": (".sub", ".sub.dot"),
     "matmul_ternary_block_fused": (".matrix",),
+    "matmul_ternary_block_row": (".sub", ".sub.dot"),
     "matmul_ternary_block_tiled": ("", ".dot"),
     "matmul_ternary_coop": (".matrix",),
     "matmul_ternary_few": (".sub", ".sub.dot"),

@@ -63,12 +63,12 @@ def test_every_spirv_file_is_chosen_by_some_device() -> None:
     assert chosen == set(KERNELS.glob("*.spv"))
 
 
-def test_products_of_very_wide_rows_are_also_timed_in_workgroups_of_256() -> None:
-    """With the selected ones of 1,024, few workgroups would have all the work of Bonsai 27B's down product."""
+def test_products_of_very_wide_rows_have_many_workgroups() -> None:
+    """In workgroups of 1,024, as a norm of such rows has, few would have all the work of Bonsai 27B's down product."""
     gpu = next(info for info in devices() if info.type is DeviceType.GPU and info.extra["subgroups"] == 32)
     spec = CATALOGUE["matmul_ternary_block"]
     params = {"rows": 1, "outs": 5120, "width": 17408, "y_stride": 5120, "y_first": 0}
-    tunings = candidate_tunings(TuningQuery(spec, {"ADD": 1, "BLOCK": 128, "ABLOCK": 128}, params, gpu))
-    assert tunings[0].private["GROUP"] == 1024
-    assert {tuning.private["GROUP"] for tuning in tunings} == {1024, 256}
-    assert all(tuning.tile["TILE_N"] * tuning.private["LANES"] == tuning.private["GROUP"] for tuning in tunings)
+    for ablock in (0, 128):
+        tunings = candidate_tunings(TuningQuery(spec, {"ADD": 1, "BLOCK": 128, "ABLOCK": ablock}, params, gpu))
+        assert {tuning.private["GROUP"] for tuning in tunings} == {256}
+        assert all(tuning.tile["TILE_N"] * tuning.private["LANES"] in (256, 512) for tuning in tunings)

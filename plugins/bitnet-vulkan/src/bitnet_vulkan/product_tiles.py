@@ -40,8 +40,11 @@ MATRIX_GROUP = 128
 """Invocations of a workgroup on cooperative matrices: four subgroups of 32."""
 
 
-def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str, int]]:
-    """Return (TILE_N, constants) of a ternary product of few rows, in which LANES neighbours share a matrix row."""
+def _lanes(query: TuningQuery, family: Family, rows: int, *, normed: bool = False) -> tuple[int, dict[str, int]]:
+    """Return (TILE_N, constants) of a ternary product of few rows, in which LANES neighbours share a matrix row.
+
+    normed: the product is fused with a norm.
+    """
     width = query["width"]
     if rows > 2 and not family["software"]:
         # activations are most of the traffic: a whole subgroup per matrix row, two matrix rows per load of activations
@@ -51,7 +54,7 @@ def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str
     else:
         lanes = min(16, family["subgroups"])
         normal_group, wide_group = family["norm_group"]
-        group = wide_group if width > NORM_WIDE else normal_group
+        group = wide_group if normed and width > NORM_WIDE else normal_group
         if width > MAX_FEW_WIDTH:
             matrix_rows_per_lane = 1
         elif query["outs"] >= 8192:
@@ -71,10 +74,24 @@ def ternary(query: TuningQuery, family: Family) -> Tuning | None:
         return _matrix_product(query) if family["matrix"] else None
     if not family["subgroups"]:
         return None
+    if rows == 1 and "BLOCK" in query and query["ABLOCK"] and query["width"] <= family["shared_memory"] // 2:
+        return _block_row(query, family)
     tile_n, private = _lanes(query, family, rows)
     max_rows = 2 if family["software"] else FEW_ROWS
     tile_t = min(query.padded_rows, max_rows)
     return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
+
+
+def _block_row(query: TuningQuery, family: Family) -> Tuning:
+    """Return the tuning of a product of one row with block scales of weights and activations."""
+    width = query["width"]
+    blocks = width // 128
+    lanes = min(family["subgroups"], 32 if width > MAX_FEW_WIDTH else 16)
+    group = 256
+    rows_per_lane = 2
+    batch = min(2, ceil_div(blocks, lanes))
+    private = {"GROUP": group, "WIDTH": width, "LANES": lanes, "BATCH": batch}
+    return Tuning({"TILE_N": group // lanes * rows_per_lane, "TILE_T": 1, "SPLITS": 1}, "row", private)
 
 
 def _batch_product(query: TuningQuery) -> Tuning:
@@ -112,7 +129,7 @@ def norm_matmul(query: TuningQuery, family: Family) -> Tuning:
     """Return the tuning of a norm fused with its product. Raises UnsupportedError for several rows."""
     if query["rows"] > 1:
         raise query.unsupported("several rows are faster with a launch for their norm")
-    tile_n, private = _lanes(query, family, 1)
+    tile_n, private = _lanes(query, family, 1, normed=True)
     return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private=private)
 
 
