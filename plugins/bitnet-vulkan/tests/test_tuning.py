@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.catalogue import CATALOGUE, ROTATED_KERNELS
 from bitnet_hal.testing.launches import tuning_queries
 from bitnet_hal.tuning.query import TuningQuery
 from bitnet_vulkan.compile import KERNELS, source_of
@@ -48,7 +48,10 @@ def chosen_files(info: DeviceInfo) -> set[Path]:
             tunings = candidate_tunings(query)
         except UnsupportedError:
             continue
-        found |= {source_of(tuning.source(query.spec.name), info) for tuning in tunings}
+        sources = [tuning.source(query.spec.name) for tuning in tunings]
+        if query.spec.name in ROTATED_KERNELS and info.extra["resident"] and info.type is not DeviceType.SOFTWARE:
+            sources.append(f"{query.spec.name}_product")  # for recordings
+        found |= {source_of(source, info) for source in sources}
     return found
 
 

@@ -16,6 +16,8 @@ NORM_WIDE = 16384
 """The number of columns above which a norm uses the second size of `norm_group` (families.toml)."""
 NARROW_OUTS = 256
 """The maximum rows of a dense matrix (gates of delta nets) with a workgroup each, if there are few activation rows."""
+NORMAL_GROUP = 256
+"""The invocations of a workgroup of a product of one row, also those of a rotation of 1,024 columns."""
 Family = Mapping[str, Any]
 """A row of families.toml, and DeviceInfo.extra."""
 
@@ -85,13 +87,9 @@ def ternary(query: TuningQuery, family: Family) -> Tuning | None:
 def _block_row(query: TuningQuery, family: Family) -> Tuning:
     """Return the tuning of a product of one row with block scales of weights and activations."""
     width = query["width"]
-    blocks = width // 128
     lanes = min(family["subgroups"], 32 if width > MAX_FEW_WIDTH else 16)
-    group = 256
-    rows_per_lane = 2
-    batch = min(2, ceil_div(blocks, lanes))
-    private = {"GROUP": group, "WIDTH": width, "LANES": lanes, "BATCH": batch}
-    return Tuning({"TILE_N": group // lanes * rows_per_lane, "TILE_T": 1, "SPLITS": 1}, "row", private)
+    private = {"GROUP": NORMAL_GROUP, "WIDTH": width, "LANES": lanes, "BATCH": 1}
+    return Tuning({"TILE_N": 2 * NORMAL_GROUP // lanes, "TILE_T": 1, "SPLITS": 1}, "row", private)
 
 
 def _batch_product(query: TuningQuery) -> Tuning:

@@ -76,12 +76,9 @@ def _ternary(query: TuningQuery) -> Tuning:
 def _block_row(query: TuningQuery) -> Tuning:
     """Return the tuning of a product of one row with block scales of weights and activations."""
     width = query["width"]
-    blocks = width // 128
-    lanes = _block_lanes(query)
-    rows_per_set = 2
-    depth = min(2, ceil_div(blocks, lanes))
-    private = {"GROUP": 256, "LANES": lanes, "DEPTH": depth, "WIDTH": width}
-    return Tuning({"TILE_N": 256 // lanes * rows_per_set, "TILE_T": 1, "SPLITS": 1}, "row", private)
+    lanes = 32 if width > 8192 else 16
+    private = {"GROUP": 256, "LANES": lanes, "DEPTH": 1, "WIDTH": width}
+    return Tuning({"TILE_N": 2 * 256 // lanes, "TILE_T": 1, "SPLITS": 1}, "row", private)
 
 
 def _block_lanes(query: TuningQuery) -> int:

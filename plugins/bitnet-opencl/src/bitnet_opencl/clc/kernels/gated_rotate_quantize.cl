@@ -12,39 +12,6 @@ KERNEL gated_rotate_quantize(ARGUMENTS) {
     AT_OUT(char, q);
     AT_OUT(float, scale);
     AT_OUT(int, qsum);
-    __local float4 v[ROOM / 4];
-    __local uint most[ROOM / 4];
-    __local int sums[ROOM / 4];
-    const uint lid = get_local_id(0), first = get_group_id(0) * block, per_group = n_heads / groups, words = head_dim / 4;
-    const ulong row = (ulong)get_group_id(1) * n_heads * head_dim, at = row + first;
-// Returns columns first + 4 i .. first + 4 i + 3 of y.
-#define SOURCE(i)                                                              \
-    const uint column = first + 4 * (i), to = column / head_dim;               \
-    const ulong from = (row + (to % per_group * groups + to / per_group) * head_dim + column % head_dim) / 4
-    // Loaded before the group synchronizes, as no cache has gamma.
-    const uint own = min(lid, block / 4 - 1);
-    SOURCE(own);
-    const float4 own_gate = gate[from], own_gamma = NORM ? gamma[column % head_dim / 4] : (float4)1.0f, own_signs = signs[first / 4 + own];
-#if NORM
-    for (uint i = lid; i < block / 4; i += GROUP) {
-        SOURCE(i);
-        const float4 z = x[from], squares = z * z;
-        most[i] = as_uint(squares.x + squares.y + (squares.z + squares.w));
-    }
-#endif
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = lid; i < block / 4; i += GROUP) {
-        SOURCE(i);
-        const float4 a = i == own ? own_gate : gate[from];
-        float4 z = x[from];
-#if NORM
-        float sum = 0;
-        for (uint j = i / words * words; j < i / words * words + words; ++j) sum += as_float(most[j]);
-        const float mean = sum / (float)head_dim;
-        z = z * (isfinite(mean) ? 1.0f / sqrt(mean + eps) : NAN) * (i == own ? own_gamma : gamma[column % head_dim / 4]);
-#endif
-        z *= (ACT == 1 ? a : (float4)1.0f) / (1.0f + exp(-a));
-        v[i] = z * (i == own ? own_signs : signs[first / 4 + i]);
-    }
-    rotate_quantize(v, most, sums, block, q + at, scale + at / 32, qsum + at / 32);
+#include "rotation_memory.clh"
+#include "gated_rotate.clh"
 }
