@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import ROTATED_KERNELS
 from bitnet_hal.testing.launches import tuning_queries
 from bitnet_opencl import clc
 from bitnet_opencl.clc.tuning import candidate_tunings
@@ -38,7 +39,10 @@ def chosen_files(info: DeviceInfo) -> set[Path]:
             tunings = candidate_tunings(query)
         except UnsupportedError:
             continue
-        for name in {f"{tuning.source(query.spec.name)}.cl" for tuning in tunings}:
+        sources = {tuning.source(query.spec.name) for tuning in tunings}
+        if query.spec.name in ROTATED_KERNELS and info.extra["members"]:
+            sources.add(f"{query.spec.name}_product")  # for recordings
+        for name in {f"{source}.cl" for source in sources}:
             places = [folder / name for folder in folders if (folder / name).exists()]
             assert places, f"{name} is missing"
             found.add(places[0])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_hal.base import TIMEOUT_VARIABLE
-from bitnet_hal.device import DeviceType, MemoryKind, View, whole
+from bitnet_hal.device import DeviceType, MemoryKind, Tuning, View, whole
 from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
@@ -25,12 +25,14 @@ from bitnet_hal.errors import (
     UnsupportedError,
     UsageError,
 )
+from bitnet_hal.kernels.base import RMS_NORM
 from bitnet_vulkan import abilities as abilities_module
 from bitnet_vulkan.abilities import ABILITIES, MATRIX_SHAPES, abilities
 from bitnet_vulkan.compile import KERNELS
 from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import check, instance, vk
+from bitnet_vulkan.recording import Commands
 
 OUT_OF_DEVICE_MEMORY = -2
 LARGE = 1 << 20
@@ -213,6 +215,40 @@ def test_large_uploads(device: VulkanDevice) -> None:
     assert not out[64 : 64 + LARGE].any()
     assert np.array_equal(out[:64], content[:64])
     assert np.array_equal(out[64 + LARGE :], content[64 + LARGE :])
+
+
+def test_launches_wait_only_for_those_that_they_depend_on(
+    device: VulkanDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch that reads or overwrites what a launch since the last barrier wrote, or overwrites what one read."""
+    events: list[str] = []
+    follow, launch = Commands.follow, Commands.launch
+
+    def followed(self: Commands, stage: int) -> Any:
+        events.append("barrier")
+        return follow(self, stage)
+
+    def launched(self: Commands, *arguments: Any) -> None:
+        launch(self, *arguments)
+        events.append("launch")
+
+    monkeypatch.setattr(Commands, "follow", followed)
+    monkeypatch.setattr(Commands, "launch", launched)
+    kernel = device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 128, "WIDTH": 256}))
+    source, gamma, both, target = (whole(device.alloc(nbytes)) for nbytes in (1024, 1024, 2048, 1024))
+    upper, lower = (View(both.buffer, offset, 1024) for offset in (0, 1024))
+    index = whole(device.alloc(4))
+    device.synchronize()
+    events.clear()
+    with device.record():
+        for x, y in (
+            *((source, upper), (source, lower), (source, target)),
+            *((lower, target), (source, target), (upper, source)),
+        ):
+            device.launch(
+                kernel, (1, 1, 1), [x, index, gamma, y], RMS_NORM.pack({"rows": 1, "width": 256, "eps": 1e-5})
+            )
+    assert "".join(event[0] for event in events) == "bl" + "ll" + "bl" * 3 + "b"
 
 
 @pytest.mark.usefixtures("loader")

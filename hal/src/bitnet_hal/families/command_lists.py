@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from bitnet_hal.driver.staged_transfers import StagedDevice
@@ -66,6 +67,10 @@ class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
     def _launch(self, commands: L, launch: BoundLaunch[B, K]) -> None:
         """Add a launch, which waits for the previous command."""
 
+    def _submitted_launches(self, launches: Sequence[BoundLaunch[B, K]]) -> Sequence[BoundLaunch[B, K]]:
+        """Return the launches that a recording of `launches` submits: the same, unless a plugin joins some."""
+        return launches
+
     # Helpers for a plugin.
 
     def _commands(self) -> L:
@@ -126,7 +131,7 @@ class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
     def _record(self, recording: LaunchRecording[B, K]) -> None:
         self.flush()
         recording.native = self._emptied(again=True)
-        for launch in recording.launches:
+        for launch in self._submitted_launches(recording.launches):
             self._launch(recording.native, launch)
         self._close_list(recording.native)
 

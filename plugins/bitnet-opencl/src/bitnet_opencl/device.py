@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 from bitnet_hal.base import TIMEOUT_VARIABLE
 from bitnet_hal.errors import GpuError
+from bitnet_hal.families.joined_rotations import COUNTER_BYTES, RotationJoiner
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.plugin import (
     Constants,
@@ -57,6 +59,7 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
             slots = [pinned(self._context, self._queue) for _ in range(SLOTS)]
             self._stage(slots, [memoryview(slot.host) for slot in slots])
         self._compiler = Compiler(self._context, self._device)
+        self._joiner = RotationJoiner(self._compile, lambda: self._alloc(COUNTER_BYTES, MemoryKind.DEVICE), ["ROOM"])
 
     def _converted(self, error: Exception, operation: str) -> GpuError | None:
         return converted(error, operation) if isinstance(error, cl.Error) else None
@@ -124,8 +127,9 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
             cl.enqueue_nd_range_kernel(self._queue, kernel.direct, *sizes_of(launch))
 
     def _record(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> None:
-        """Create a kernel object for each launch and set its arguments once."""
-        recording.native = tuple(prepared(self._queue, launch) for launch in recording.launches)
+        """Create a kernel object for each launch and set its arguments once; some launches are joined."""
+        launches = self._joiner.joined(recording.launches, int(self.info.extra["members"]))
+        recording.native = tuple(prepared(self._queue, launch) for launch in launches)
 
     def _replay_many(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel], times: int) -> None:
         launches: tuple[PreparedLaunch, ...] = recording.native
@@ -136,9 +140,11 @@ class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
             self._queue.flush()
 
     def _timings(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> list[float]:
-        """Time each launch by the device's clock; NVIDIA's driver adds about 5 us per launch."""
+        """Time each launch by the device's clock, none joined; NVIDIA's driver adds about 5 us per launch."""
         self._wait()
-        launches: tuple[PreparedLaunch, ...] = recording.native
+        launches: Sequence[PreparedLaunch] = recording.native
+        if len(launches) < len(recording.launches):
+            launches = [prepared(self._queue, launch) for launch in recording.launches]
         properties = cl.command_queue_properties.PROFILING_ENABLE
         queue = cl.CommandQueue(self._context, self._device, properties=properties)
         events = [cl.enqueue_nd_range_kernel(queue, launch.kernel, launch.items, launch.group) for launch in launches]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 
+from bitnet_hal.families.joined_rotations import COUNTER_BYTES, RotationJoiner
 from bitnet_hal.plugin import (
     BoundLaunch,
     Constants,
@@ -47,6 +49,12 @@ class VulkanDevice(TuningMixin, MemoryDevice):
             mapped = [vk().given("vkMapMemory", "alloc", device.handle, slot.memory, 0, SLOT, 0) for slot in slots]
             self._stage(slots, [memoryview(vk().ffi.buffer(pointer, SLOT)).cast("B") for pointer in mapped])
             undo.pop_all()
+        self._joiner = RotationJoiner(self._compile, lambda: self._alloc(COUNTER_BYTES, MemoryKind.DEVICE), ["DIM"])
+
+    def _submitted_launches(
+        self, launches: Sequence[BoundLaunch[VulkanBuffer, VulkanKernel]]
+    ) -> Sequence[BoundLaunch[VulkanBuffer, VulkanKernel]]:
+        return self._joiner.joined(launches, int(self.info.extra["resident"]))
 
     def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
         commands = self._commands().follow(TRANSFER)

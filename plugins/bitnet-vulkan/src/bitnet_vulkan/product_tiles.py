@@ -16,6 +16,8 @@ NORM_WIDE = 16384
 """The number of columns above which a norm uses the second size of `norm_group` (families.toml)."""
 NARROW_OUTS = 256
 """The maximum rows of a dense matrix (gates of delta nets) with a workgroup each, if there are few activation rows."""
+NORMAL_GROUP = 256
+"""The invocations of a workgroup of a product of one row, also those of a rotation of 1,024 columns."""
 Family = Mapping[str, Any]
 """A row of families.toml, and DeviceInfo.extra."""
 
@@ -40,8 +42,11 @@ MATRIX_GROUP = 128
 """Invocations of a workgroup on cooperative matrices: four subgroups of 32."""
 
 
-def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str, int]]:
-    """Return (TILE_N, constants) of a ternary product of few rows, in which LANES neighbours share a matrix row."""
+def _lanes(query: TuningQuery, family: Family, rows: int, *, normed: bool = False) -> tuple[int, dict[str, int]]:
+    """Return (TILE_N, constants) of a ternary product of few rows, in which LANES neighbours share a matrix row.
+
+    normed: the product is fused with a norm.
+    """
     width = query["width"]
     if rows > 2 and not family["software"]:
         # activations are most of the traffic: a whole subgroup per matrix row, two matrix rows per load of activations
@@ -51,7 +56,7 @@ def _lanes(query: TuningQuery, family: Family, rows: int) -> tuple[int, dict[str
     else:
         lanes = min(16, family["subgroups"])
         normal_group, wide_group = family["norm_group"]
-        group = wide_group if width > NORM_WIDE else normal_group
+        group = wide_group if normed and width > NORM_WIDE else normal_group
         if width > MAX_FEW_WIDTH:
             matrix_rows_per_lane = 1
         elif query["outs"] >= 8192:
@@ -71,10 +76,20 @@ def ternary(query: TuningQuery, family: Family) -> Tuning | None:
         return _matrix_product(query) if family["matrix"] else None
     if not family["subgroups"]:
         return None
+    if rows == 1 and "BLOCK" in query and query["ABLOCK"] and query["width"] <= family["shared_memory"] // 2:
+        return _block_row(query, family)
     tile_n, private = _lanes(query, family, rows)
     max_rows = 2 if family["software"] else FEW_ROWS
     tile_t = min(query.padded_rows, max_rows)
     return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
+
+
+def _block_row(query: TuningQuery, family: Family) -> Tuning:
+    """Return the tuning of a product of one row with block scales of weights and activations."""
+    width = query["width"]
+    lanes = min(family["subgroups"], 32 if width > MAX_FEW_WIDTH else 16)
+    private = {"GROUP": NORMAL_GROUP, "WIDTH": width, "LANES": lanes, "BATCH": 1}
+    return Tuning({"TILE_N": 2 * NORMAL_GROUP // lanes, "TILE_T": 1, "SPLITS": 1}, "row", private)
 
 
 def _batch_product(query: TuningQuery) -> Tuning:
@@ -112,7 +127,7 @@ def norm_matmul(query: TuningQuery, family: Family) -> Tuning:
     """Return the tuning of a norm fused with its product. Raises UnsupportedError for several rows."""
     if query["rows"] > 1:
         raise query.unsupported("several rows are faster with a launch for their norm")
-    tile_n, private = _lanes(query, family, 1)
+    tile_n, private = _lanes(query, family, 1, normed=True)
     return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private=private)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from functools import cache
 from struct import pack
 
@@ -42,20 +43,38 @@ class VulkanKernel(CompiledKernel):
     template: Handle
 
 
+Range = tuple[VulkanBuffer, int, int]
+"""A buffer, an offset in it, and a number of bytes."""
+
+
+def overlap(ranges: Iterable[Range], others: Collection[Range]) -> bool:
+    """Return whether a range has a byte in common with one of the others."""
+    return any(
+        buffer is other and start < begin + size and begin < start + nbytes
+        for buffer, start, nbytes in ranges
+        for other, begin, size in others
+    )
+
+
 @dataclass(eq=False, slots=True)
 class Commands:
-    """A command buffer, its VkSubmitInfo, and the stage of its last command (initially any).
+    """A command buffer, its VkSubmitInfo, the stage of its last command (initially any), and the bytes that the
+    launches since the last barrier read and write.
 
-    Each command waits for the one before it: in a plan nearly every launch reads the previous one's output, so finer
-    barriers would save nothing.
+    A launch runs at the same time as those since the last barrier if it does not depend on them, as the products of one
+    input; any other command waits for all before it.
     """
 
     handle: Handle
     info: Handle
     last: int = ANY
+    reads: list[Range] = field(default_factory=list)
+    writes: list[Range] = field(default_factory=list)
 
     def follow(self, stage: int) -> Handle:
         """Add a barrier before a command of this stage: earlier commands finish first, and their writes are visible."""
+        self.reads.clear()
+        self.writes.clear()
         memory_barrier = _barrier(self.last, stage)
         null = vk().null
         vk().lib.vkCmdPipelineBarrier(self.handle, self.last, stage, 0, 1, memory_barrier, 0, null, 0, null)
@@ -63,12 +82,13 @@ class Commands:
         return self.handle
 
     def launch(self, launch: BoundLaunch[VulkanBuffer, VulkanKernel], queries: Handle = None, first: int = 0) -> None:
-        """Add a launch. queries: a pool whose query `first` records the start and `first` + 1 the end."""
+        """Add a launch. queries: a pool whose query `first` records the start and `first` + 1 the end; the launch then
+        runs alone."""
         lib = vk().lib
         ffi = vk().ffi
         kernel = launch.kernel
         params = launch.params
-        commands = self.follow(COMPUTE)
+        commands = self._after_dependencies(launch, alone=bool(queries))
         words: list[int] = []  # of one VkDescriptorBufferInfo after another
         for buffer, offset, nbytes in launch.bound:
             words += buffer.address, offset, words_of(nbytes)
@@ -82,6 +102,20 @@ class Commands:
         lib.vkCmdDispatch(commands, *launch.grid)
         if queries:
             lib.vkCmdWriteTimestamp(commands, _BOTTOM_OF_PIPE, queries, first + 1)
+
+    def _after_dependencies(self, launch: BoundLaunch[VulkanBuffer, VulkanKernel], *, alone: bool) -> Handle:
+        """Add a barrier unless the launch depends on none since the last one."""
+        bindings = launch.kernel.spec.bindings
+        workspace = launch.bound[len(bindings) :]
+        used = list(zip(bindings, launch.bound, strict=False))
+        reads = [part for binding, part in used if binding.access == "r"]
+        writes = [part for binding, part in used if binding.access != "r"] + list(workspace)
+        depends = overlap(self.writes, [*reads, *writes]) or overlap(self.reads, writes)
+        if alone or depends or self.last != COMPUTE:
+            self.follow(COMPUTE)
+        self.reads += reads
+        self.writes += writes
+        return self.handle
 
 
 @cache

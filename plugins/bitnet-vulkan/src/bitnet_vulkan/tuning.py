@@ -37,9 +37,6 @@ MEETING_WORDS = 9 * 32
 FLOAT = 4
 """The bytes of an f32 or u32."""
 
-NORMAL_GROUP = 256
-"""The invocations of a workgroup of a product, unless its rows are very wide."""
-
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
 TABLES = {name: TuningTable(table(__file__, f"{name}.toml")) for name in FAMILIES}
 
@@ -55,8 +52,7 @@ def select_tuning(query: TuningQuery) -> Tuning:
 def candidate_tunings(query: TuningQuery) -> list[Tuning]:
     """Return the selected tuning, then others that `bitnet tune` measures.
 
-    These are tiles of cooperative matrices, or other numbers of lanes per matrix row, also in smaller workgroups if the
-    selected one is larger than NORMAL_GROUP.
+    These are tiles of cooperative matrices, or other numbers of lanes per matrix row.
     """
     selected = select_tuning(query)
     if "outs" not in query:
@@ -66,23 +62,8 @@ def candidate_tunings(query: TuningQuery) -> list[Tuning]:
         changes = [({"TILE_N": tile.outs, "TILE_T": tile.rows}, {"WAVE_T": tile.wave_rows}) for tile in tiles]
         return selected.and_with(changes)
     if "LANES" in selected.private and query.spec.name != "matmul_dense":
-        lanes = query.of_device("subgroups")
-        return [*selected.with_lanes(lanes), *_in_smaller_groups(selected, lanes)]
+        return selected.with_lanes(query.of_device("subgroups"))
     return [selected]
-
-
-def _in_smaller_groups(tuning: Tuning, max_lanes: int) -> list[Tuning]:
-    """Return a product's tuning in workgroups of NORMAL_GROUP, with its own lanes and with `max_lanes`, if its own
-    workgroups are larger; [] otherwise, and for a product with a norm, whose sums depend on the workgroup's size."""
-    group = tuning.private["GROUP"]
-    if tuning.variant != "few" or group <= NORMAL_GROUP:
-        return []
-    rows_per_lane = tuning.tile["TILE_N"] * tuning.private["LANES"] // group
-    changes = [
-        ({"TILE_N": NORMAL_GROUP // lanes * rows_per_lane}, {"GROUP": NORMAL_GROUP, "LANES": lanes})
-        for lanes in (tuning.private["LANES"], max_lanes)
-    ]
-    return tuning.and_with(changes)[1:]
 
 
 def _attention(query: TuningQuery, family: Family) -> Tuning | None:

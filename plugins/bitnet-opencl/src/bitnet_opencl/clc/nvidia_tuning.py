@@ -20,6 +20,8 @@ NARROW_OUTS = 256
 """The maximum rows of a dense matrix with a work-group for each, if there are few activation rows."""
 LONG_ROW = 1024
 """The number of columns from which a product has its width built in, so that the compiler unrolls its loop."""
+MOST_LOCAL_WIDTH = 32768
+"""The maximum columns of a row of activations that a product copies to local memory."""
 BATCH_ROWS = 64
 """The maximum rows of a batch; a step with more rows holds a prompt."""
 MOST_PAIRS = 3
@@ -56,6 +58,8 @@ def _ternary(query: TuningQuery) -> Tuning:
         return _product_of_few(query) if query["rows"] <= BATCH_ROWS else _tensor_core_product(query)
     width = query["width"]
     blocks = "BLOCK" in query
+    if blocks and query["rows"] == 1 and query["ABLOCK"] and width <= MOST_LOCAL_WIDTH:
+        return _block_row(query)
     lanes, depth = (16, 3) if query["outs"] > 8192 else (32, 4)
     if blocks:
         lanes = _block_lanes(query)
@@ -67,6 +71,14 @@ def _ternary(query: TuningQuery) -> Tuning:
             private["WIDTH"] = width
     tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.padded_rows, FEW_ROWS), "SPLITS": 1}
     return Tuning(tile, private=private)
+
+
+def _block_row(query: TuningQuery) -> Tuning:
+    """Return the tuning of a product of one row with block scales of weights and activations."""
+    width = query["width"]
+    lanes = 32 if width > 8192 else 16
+    private = {"GROUP": 256, "LANES": lanes, "DEPTH": 1, "WIDTH": width}
+    return Tuning({"TILE_N": 2 * 256 // lanes, "TILE_T": 1, "SPLITS": 1}, "row", private)
 
 
 def _block_lanes(query: TuningQuery) -> int:

@@ -14,22 +14,6 @@ layout(std430, binding = 5) writeonly buffer Scale { float scale[]; };
 layout(std430, binding = 6) writeonly buffer Qsum { int qsum[]; };
 layout(push_constant) uniform Params { uint rows, n_heads, head_dim, groups, block; float eps; } p;
 
-#include "rotate_quantize.glsl"
+#include "gated_rotate.glsl"
 
-const uint WORDS = DIM / 4;
-shared float squares[GROUP];
-
-void main() {
-    uint row = gl_WorkGroupID.y * p.n_heads * WORDS, word = gl_WorkGroupID.x * GROUP + LID;
-    uint to = word / WORDS, per_group = p.n_heads / p.groups;
-    uint from = row + (to % per_group * p.groups + to / per_group) * WORDS + word % WORDS;
-    vec4 z = x4[from], a = gate4[from];
-    if (NORM == 1) {
-        squares[LID] = z.x * z.x + z.y * z.y + (z.z * z.z + z.w * z.w);
-        barrier();
-        float sum = 0.0;
-        for (uint i = 0; i < WORDS; i++) sum += squares[LID / WORDS * WORDS + i];
-        z = z * (not_finite(sum) ? uintBitsToFloat(NAN_BITS) : 1.0 / sqrt(sum / float(DIM) + p.eps)) * gamma4[word % WORDS];
-    }
-    rotate_quantize(row, word, z * ((ACT == 1 ? a : vec4(1.0)) / (1.0 + exp(-a))));
-}
+void main() { gated_rotate(); }

@@ -11,10 +11,6 @@ layout(std430, binding = 3) writeonly buffer Scale { float scale[]; };
 layout(std430, binding = 4) writeonly buffer Qsum { int qsum[]; };
 layout(push_constant) uniform Params { uint rows, width, block; } p;
 
-#include "glu.glsl"
-#include "rotate_quantize.glsl"
+#include "glu_rotate.glsl"
 
-void main() {
-    uint words = p.width / 4, row = gl_WorkGroupID.y * words, word = gl_WorkGroupID.x * GROUP + LID;
-    rotate_quantize(row, word, glu4(gate_up4[2 * row + word], gate_up4[2 * row + words + word]));
-}
+void main() { glu_rotate(); }

@@ -24,9 +24,3 @@ void hadamard() {
     }
     barrier();
 }
-
-// Returns 1 / sqrt(WIDTH) of a power of two.
-float hadamard_factor() {
-    uint log_width = findMSB(WIDTH);
-    return uintBitsToFloat((127 - log_width / 2) << 23) * (log_width % 2 == 1 ? 0.70710678 : 1.0);
-}

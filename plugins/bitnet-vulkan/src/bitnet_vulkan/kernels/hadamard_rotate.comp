@@ -10,10 +10,11 @@ layout(std430, binding = 2) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Params { uint rows, width, block; } p;
 
 #include "hadamard.glsl"
+#include "hadamard_factor.glsl"
 
 void main() {
     uint first = gl_WorkGroupID.x * WIDTH, row = gl_WorkGroupID.y * p.width + first;
-    float factor = hadamard_factor();
+    float factor = hadamard_factor(WIDTH);
     for (uint i = LID; i < WIDTH; i += GROUP) v[i] = INVERSE == 1 ? x[row + i] : x[row + i] * signs[first + i];
     hadamard();
     for (uint i = LID; i < WIDTH; i += GROUP) y[row + i] = INVERSE == 1 ? v[i] * factor * signs[first + i] : v[i] * factor;

@@ -8,28 +8,12 @@
 layout(std430, binding = 0) readonly buffer X { vec4 x4[]; };
 layout(std430, binding = 1) readonly buffer Gamma { vec4 gamma4[]; };
 layout(std430, binding = 2) readonly buffer Signs { vec4 signs4[]; };
-layout(std430, binding = 3) writeonly buffer Y { vec4 y4[]; };
+layout(std430, binding = 3) writeonly buffer Y { vec4 kept4[]; };
 layout(std430, binding = 4) writeonly buffer Q { uint q[]; };
 layout(std430, binding = 5) writeonly buffer Scale { float scale[]; };
 layout(std430, binding = 6) writeonly buffer Qsum { int qsum[]; };
 layout(push_constant) uniform Params { uint rows, width, block; float eps; } p;
 
-#include "rotate_quantize.glsl"
+#include "norm_rotate.glsl"
 
-void main() {
-    uint words = p.width / 4, row = gl_WorkGroupID.y * words, begin = gl_WorkGroupID.x * TILE_N * GROUP;
-    float inverse = 1.0;
-    if (NORM == 1) {
-        vec4 squares = vec4(0.0);
-        for (uint i = LID; i < words; i += GROUP) squares += x4[row + i] * x4[row + i];
-        float sum = group_sum(squares.x + squares.y + (squares.z + squares.w));
-        inverse = not_finite(sum) ? uintBitsToFloat(NAN_BITS) : 1.0 / sqrt(sum / float(p.width) + p.eps);
-    }
-    for (uint first = begin; first < min(begin + TILE_N * GROUP, words); first += GROUP) {
-        uint word = first + LID;
-        vec4 z = x4[row + word];
-        if (NORM == 1) z = z * inverse * gamma4[word];
-        if (KEEP == 1) y4[row + word] = z;
-        rotate_quantize(row, word, z);
-    }
-}
+void main() { norm_rotate(); }

@@ -5,42 +5,13 @@
 #include "rotate_quantize.clh"
 KERNEL gated_rotate_quantize(ARGUMENTS) {
     PARAMETERS
-    AT_IN(float, x);
-    AT_IN(float, gate);
-    AT_IN(float, gamma);
-    AT_IN(float, signs);
+    AT_IN(float4, x);
+    AT_IN(float4, gate);
+    AT_IN(float4, gamma);
+    AT_IN(float4, signs);
     AT_OUT(char, q);
     AT_OUT(float, scale);
     AT_OUT(int, qsum);
-    __local float v[ROOM];
-    __local uint most[ROOM / 4];
-    __local int sums[ROOM / 4];
-    const uint lid = get_local_id(0), first = get_group_id(0) * block, per_group = n_heads / groups, words = head_dim / 4;
-    const ulong row = (ulong)get_group_id(1) * n_heads * head_dim, at = row + first;
-// Returns columns first + 4 i .. first + 4 i + 3 of y.
-#define SOURCE(i)                                                              \
-    const uint column = first + 4 * (i), to = column / head_dim;               \
-    const ulong from = row + (to % per_group * groups + to / per_group) * head_dim + column % head_dim
-#if NORM
-    for (uint i = lid; i < block / 4; i += GROUP) {
-        SOURCE(i);
-        const float4 z = vload4(0, x + from), squares = z * z;
-        most[i] = as_uint(squares.x + squares.y + (squares.z + squares.w));
-    }
-#endif
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = lid; i < block / 4; i += GROUP) {
-        SOURCE(i);
-        const float4 a = vload4(0, gate + from);
-        float4 z = vload4(0, x + from);
-#if NORM
-        float sum = 0;
-        for (uint j = i / words * words; j < i / words * words + words; ++j) sum += as_float(most[j]);
-        const float mean = sum / (float)head_dim;
-        z = z * (isfinite(mean) ? 1.0f / sqrt(mean + eps) : NAN) * vload4(0, gamma + column % head_dim);
-#endif
-        z *= (ACT == 1 ? a : (float4)1.0f) / (1.0f + exp(-a));
-        vstore4(z * vload4(i, signs + first), i, v);
-    }
-    rotate_quantize(v, most, sums, block, q + at, scale + at / 32, qsum + at / 32);
+#include "rotation_memory.clh"
+#include "gated_rotate.clh"
 }

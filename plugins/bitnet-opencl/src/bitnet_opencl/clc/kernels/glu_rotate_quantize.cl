@@ -5,18 +5,11 @@
 #include "rotate_quantize.clh"
 KERNEL glu_rotate_quantize(ARGUMENTS) {
     PARAMETERS
-    AT_IN(float, gate_up);
-    AT_IN(float, signs);
+    AT_IN(float4, gate_up);
+    AT_IN(float4, signs);
     AT_OUT(char, q);
     AT_OUT(float, scale);
     AT_OUT(int, qsum);
-    __local float v[ROOM];
-    __local uint most[ROOM / 4];
-    __local int sums[ROOM / 4];
-    const uint first = get_group_id(0) * block;
-    const ulong t = get_group_id(1), at = t * width + first;
-    __global const float *gate = gate_up + 2 * t * width + first;
-    for (uint i = get_local_id(0); i < block / 4; i += GROUP)
-        vstore4(gated4(vload4(i, gate), vload4(i, gate + width)) * vload4(i, signs + first), i, v);
-    rotate_quantize(v, most, sums, block, q + at, scale + at / 32, qsum + at / 32);
+#include "rotation_memory.clh"
+#include "glu_rotate.clh"
 }

@@ -5,36 +5,13 @@
 #include "rotate_quantize.clh"
 KERNEL norm_rotate_quantize(ARGUMENTS) {
     PARAMETERS
-    AT_IN(float, x);
-    AT_IN(float, gamma);
-    AT_IN(float, signs);
-    AT_OUT(float, y);
+    AT_IN(float4, x);
+    AT_IN(float4, gamma);
+    AT_IN(float4, signs);
+    AT_OUT(float4, y);
     AT_OUT(char, q);
     AT_OUT(float, scale);
     AT_OUT(int, qsum);
-    __local float v[ROOM], scratch[GROUP];
-    __local uint most[ROOM / 4];
-    __local int sums[ROOM / 4];
-    const uint lid = get_local_id(0), begin = get_group_id(0) * TILE_N * block, end = min(begin + TILE_N * block, width);
-    const ulong row = (ulong)get_group_id(1) * width;
-    float inverse = 1;
-#if NORM
-    float4 squares = 0;
-    for (uint i = lid; i < width / 4; i += GROUP) {
-        const float4 z = vload4(i, x + row);
-        squares = fma(z, z, squares);
-    }
-    const float mean = group_sum(squares.x + squares.y + (squares.z + squares.w), scratch) / (float)width;
-    inverse = isfinite(mean) ? 1.0f / sqrt(mean + eps) : NAN;
-#endif
-    for (uint first = begin; first < end; first += block) {
-        for (uint i = lid; i < block / 4; i += GROUP) {
-            float4 z = vload4(i, x + row + first);
-            if (NORM) z = z * inverse * vload4(i, gamma + first);
-            if (KEEP) vstore4(z, i, y + row + first);
-            vstore4(z * vload4(i, signs + first), i, v);
-        }
-        const ulong at = row + first;
-        rotate_quantize(v, most, sums, block, q + at, scale + at / 32, qsum + at / 32);
-    }
+#include "rotation_memory.clh"
+#include "norm_rotate.clh"
 }

@@ -1,0 +1,21 @@
+// gated_rotate_quantize of one row, then matmul_ternary_block of the result (handover.clh). Group: TILE_N matrix rows.
+#include "handover.clh"
+#include "rotate_quantize.clh"
+KERNEL gated_rotate_quantize_product(ARGUMENTS) {
+    PARAMETERS
+    PRODUCT_VIEWS
+    __local uint lost;
+#include "rotation_memory.clh"
+#include "product_row_load.clh"
+    const uint rotations = n_heads * head_dim / block;
+    if (get_group_id(0) < rotations) {
+        AT_IN(float4, x);
+        AT_IN(float4, gate);
+        AT_IN(float4, gamma);
+        AT_IN(float4, signs);
+#include "gated_rotate.clh"
+        hand_over(workspace);
+    }
+    if (!take_over(workspace, rotations, &lost)) EACH_BLOCK EACH_ROW factor[d][r] = NAN;
+#include "product_row.clh"
+}

@@ -1,0 +1,20 @@
+// glu_rotate_quantize of one row, then matmul_ternary_block of the result (handover.clh). Group: TILE_N matrix rows.
+#include "glu.clh"
+#include "handover.clh"
+#include "rotate_quantize.clh"
+KERNEL glu_rotate_quantize_product(ARGUMENTS) {
+    PARAMETERS
+    PRODUCT_VIEWS
+    __local uint lost;
+#include "rotation_memory.clh"
+#include "product_row_load.clh"
+    const uint rotations = width / block;
+    if (get_group_id(0) < rotations) {
+        AT_IN(float4, gate_up);
+        AT_IN(float4, signs);
+#include "glu_rotate.clh"
+        hand_over(workspace);
+    }
+    if (!take_over(workspace, rotations, &lost)) EACH_BLOCK EACH_ROW factor[d][r] = NAN;
+#include "product_row.clh"
+}
