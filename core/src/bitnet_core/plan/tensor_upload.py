@@ -57,7 +57,8 @@ class TensorUploader:
 
     def _scales(self, weights: Sequence[TernaryWeight], block: int) -> npt.NDArray[np.float32]:
         """Return the scales of matrices stacked by rows: f32[rows], or f32[rows, blocks] if block is not 0."""
-        return np.concatenate([_row_scales(weight, block) for weight in weights])
+        scales = [_row_scales(weight, block) for weight in weights]
+        return scales[0] if len(scales) == 1 else np.concatenate(scales)
 
     def _ternary(self, name: str, shape: tuple[int, int]) -> TernaryWeight:
         weight = self.being_read.pop(name).result() if name in self.being_read else self.source.ternary(name)
@@ -97,6 +98,8 @@ def _row_scales(weight: TernaryWeight, block: int) -> npt.NDArray[np.float32]:
     rows = np.broadcast_to(weight.scales.reshape(-1), (weight.rows,)) if weight.scale_kind != "block" else weight.scales
     if not block:
         return rows.astype(np.float32)
+    if rows.shape == (weight.rows, ceil_div(weight.width, block)):
+        return rows
     scales = np.zeros((weight.rows, ceil_div(weight.width, block)), np.float32)
     if weight.scale_kind == "block":
         scales[:, : rows.shape[1]] = rows

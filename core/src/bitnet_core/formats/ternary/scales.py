@@ -43,8 +43,9 @@ def _agreed(scales: Floats, used: Flags) -> Floats | None:
     few = max(1, _LOOK // scales.shape[1])
     if scales.size > _LOOK and _agreed(scales[:few, :_LOOK], used[:few, :_LOOK]) is None:
         return None
-    least = _along(np.minimum, np.where(used, scales, np.inf))
-    most = _along(np.maximum, np.where(used, scales, -np.inf))
+    every = bool(used.all())  # most matrices have no block of zeros, and need no copies of their scales
+    least = _along(np.minimum, scales if every else np.where(used, scales, np.inf))
+    most = _along(np.maximum, scales if every else np.where(used, scales, -np.inf))
     if not (least >= most).all():  # inf and -inf if none is used
         return None
     return np.where(least > most, 1, most).astype(np.float32)
