@@ -88,7 +88,7 @@ def _block_row(query: TuningQuery, family: Family) -> Tuning:
     """Return the tuning of a product of one row with block scales of weights and activations."""
     width = query["width"]
     lanes = min(family["subgroups"], 32 if width > MAX_FEW_WIDTH else 16)
-    private = {"GROUP": NORMAL_GROUP, "WIDTH": width, "LANES": lanes, "BATCH": 1}
+    private = {"GROUP": NORMAL_GROUP, "WIDTH": width, "LANES": lanes}
     return Tuning({"TILE_N": 2 * NORMAL_GROUP // lanes, "TILE_T": 1, "SPLITS": 1}, "row", private)
 
 

@@ -77,7 +77,7 @@ def _block_row(query: TuningQuery) -> Tuning:
     """Return the tuning of a product of one row with block scales of weights and activations."""
     width = query["width"]
     lanes = 32 if width > 8192 else 16
-    private = {"GROUP": 256, "LANES": lanes, "DEPTH": 1, "WIDTH": width}
+    private = {"GROUP": 256, "LANES": lanes, "WIDTH": width}
     return Tuning({"TILE_N": 2 * 256 // lanes, "TILE_T": 1, "SPLITS": 1}, "row", private)
 
 

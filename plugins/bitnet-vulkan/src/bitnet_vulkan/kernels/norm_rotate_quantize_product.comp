@@ -25,6 +25,6 @@ void main() {
         hand_over();
     }
     if (!take_over(rotations))
-        [[unroll]] for (uint r = 0; r < ROWS_PER; r++) units[0][r] = vec2(uintBitsToFloat(NAN_BITS));
+        [[unroll]] for (uint r = 0; r < ROWS_PER; r++) units[r] = vec2(uintBitsToFloat(NAN_BITS));
 #include "product_row_multiply.glsl"
 }

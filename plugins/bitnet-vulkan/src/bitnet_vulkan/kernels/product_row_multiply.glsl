@@ -8,22 +8,20 @@
     float sums[ROWS_PER];
     [[unroll]] for (uint r = 0; r < ROWS_PER; r++) sums[r] = 0.0;
     for (;;) {
-        [[unroll]] for (uint d = 0; d < BATCH; d++) {
-            uint b = min(first + d * LANES, BLOCKS - 1);
-            vec4 scales = scales_of[b];
-            ivec4 minus = sums_of[b];
-            [[unroll]] for (uint plane = 0; plane < 4; plane++) {
-                uvec4 x0 = x[2 * plane * PITCH + b], x1 = x[(2 * plane + 1) * PITCH + b];
-                uint mask = 0xc0c0c0c0u >> (2 * plane), shift = 6 - 2 * plane;
-                float unit = scales[plane] * (1.0 / float(1 << shift));
-                [[unroll]] for (uint r = 0; r < ROWS_PER; r++) {
-                    int sum = -minus[plane] * (1 << shift);
-                    sum = wide_dot16(words[d][r][0] & mask, x0, wide_dot16(words[d][r][1] & mask, x1, sum));
-                    sums[r] += float(sum) * unit * (plane < 2 ? units[d][r].x : units[d][r].y);
-                }
+        uint b = min(first, BLOCKS - 1);
+        vec4 scales = scales_of[b];
+        ivec4 minus = sums_of[b];
+        [[unroll]] for (uint plane = 0; plane < 4; plane++) {
+            uvec4 x0 = x[2 * plane * PITCH + b], x1 = x[(2 * plane + 1) * PITCH + b];
+            uint mask = 0xc0c0c0c0u >> (2 * plane), shift = 6 - 2 * plane;
+            float unit = scales[plane] * (1.0 / float(1 << shift));
+            [[unroll]] for (uint r = 0; r < ROWS_PER; r++) {
+                int sum = -minus[plane] * (1 << shift);
+                sum = wide_dot16(words[r][0] & mask, x0, wide_dot16(words[r][1] & mask, x1, sum));
+                sums[r] += float(sum) * unit * (plane < 2 ? units[r].x : units[r].y);
             }
         }
-        first += BATCH * LANES;
+        first += LANES;
         if (first >= BLOCKS + lane) break;
         LOAD
     }

@@ -16,6 +16,6 @@ KERNEL gated_rotate_quantize_product(ARGUMENTS) {
 #include "gated_rotate.clh"
         hand_over(workspace);
     }
-    if (!take_over(workspace, rotations, &lost)) EACH_BLOCK EACH_ROW factor[d][r] = NAN;
+    if (!take_over(workspace, rotations, &lost)) EACH_ROW factor[r] = NAN;
 #include "product_row.clh"
 }
