@@ -8,6 +8,20 @@
 // that a subtraction replaces a conversion, which has half its rate.
 #include "tensor.cuh"
 #include "regrouped.cuh"
+#ifndef JOINED
+#define JOINED 0
+#endif
+#ifndef NORMED
+#define NORMED 0
+#endif
+#include "joined_norm.cuh"
+#if NORMED
+#define SQUARES_OF_Q , const float *q_squares
+#define SQUARES q_squares
+#else
+#define SQUARES_OF_Q
+#define SQUARES nullptr
+#endif
 
 #define WARPS (GROUP / 32)
 #define SUMS (PIECES * 128)                   // sums of a warp, and of a block
@@ -38,8 +52,15 @@ struct Columns {
 // same time: loads of each lane's own bytes took longer.
 struct Tokens {
     char *q, *scale, *qsum;
+#if NORMED
+    const Inverses& inverses;
 
+    __device__ Floats scales(u32 token, u32 b) const { return inverses.scales(((const Floats*)scale)[2 * token + b], token); }
+    __device__ Tokens(void* memory, const Inverses& inverses) : q((char*)memory), scale(q + 8 * 288), qsum(scale + 8 * 32), inverses(inverses) {}
+#else
+    __device__ Floats scales(u32 token, u32 b) const { return ((const Floats*)scale)[2 * token + b]; }
     __device__ explicit Tokens(void* memory) : q((char*)memory), scale(q + 8 * 288), qsum(scale + 8 * 32) {}
+#endif
     __device__ void copy(const Columns& columns, const char* codes, const char* scales, const char* sums, u32 rows) const {
         u32 lane = threadIdx.x % 32;
 #pragma unroll
@@ -73,7 +94,7 @@ struct Activations {
             for (int e = 0; e < 2; e++) {
                 u32 token = 2 * t + e;
                 bool used = there && token < rows;
-                Floats f = used ? ((const Floats*)tokens.scale)[2 * token + b] : Floats{0.0f, 0.0f, 0.0f, 0.0f};
+                Floats f = used ? tokens.scales(token, b) : Floats{0.0f, 0.0f, 0.0f, 0.0f};
                 Integers sum = used ? ((const Integers*)tokens.qsum)[2 * token + b] : Integers{0, 0, 0, 0};
                 float total = f.x * (float)sum.x;
                 total = fmaf(f.y, (float)sum.y, total);
@@ -136,10 +157,10 @@ __device__ inline void load_scales(const Columns& columns, float* to, const floa
 
 // Computes the shares of all warps in the sums of the block's rows, partial[WARPS][ROOM], in the place of each warp's
 // activations; scales: PITCH per row. Both are in shared memory. ready(): called once the preceding kernels have
-// finished.
+// finished. squares: of the groups of 32 columns if NORMED, whose `scale` is the largest of each group.
 template <class RowOf, class Ready>
 __device__ inline void multiply_rows(float* partial, float* scales, const Words* w, const float* wscale, const void* q, const float* scale,
-                                     const int* qsum, u32 rows, u32 width, RowOf row_of, Ready ready) {
+                                     const int* qsum, const float* squares, u32 rows, u32 width, RowOf row_of, Ready ready) {
     Columns columns(width);
     Piece pieces[DEPTH];
     let_next_start();
@@ -148,9 +169,17 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
     for (int d = 0; d < DEPTH; d++) pieces[d].load(columns, w, d, row_of);
     wait_for_previous();
     float* own = partial + threadIdx.x / 32 * ROOM;
+#if NORMED
+    __shared__ Inverses inverses;
+    Tokens tokens(own, inverses);
+#else
     Tokens tokens(own);
+#endif
     tokens.copy(columns, (const char*)q, (const char*)scale, (const char*)qsum, rows);
     ready();
+#if NORMED
+    inverses.find(squares, rows, width);
+#endif
     copy_wait<1>();
     __syncthreads();
     copy_wait<0>();
