@@ -21,6 +21,8 @@ MOST_ROW_WARPS = 16
 """The maximum number of warps of block_rows.cuh that have all columns: with more, registers spill."""
 MOST_SHARING_WARPS = 24
 """The same if two blocks share the columns."""
+MOST_STEP_PIECES = 4
+"""The pieces of 16 weight rows of a block whose warps take several steps: a thread has sums of all pieces."""
 MOST_PIECES = 12
 """The pieces of 16 weight rows of a block of block_rows.cuh if each multiprocessor has several blocks in turns."""
 LINE = 512
@@ -152,21 +154,31 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
     )
 
 
-def block_rows_tile(pieces: int, warps: int, splits: int) -> Tuning | None:
+def block_rows_tile(pieces: int, warps: int, splits: int, steps: int = 1) -> Tuning | None:
     """Return the tuning of the kernels of block_rows.cuh, or None if it does not fit a block.
 
-    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns, 256 for each warp.
+    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns, 256 for each warp in
+    each of its steps.
     """
     group = 32 * warps
-    pitch = ceil_div(2 * warps, 8) * 8 + 4
+    pitch = ceil_div(2 * warps * steps, 8) * 8 + 4
     sums = 128 * pieces
-    room = max(sums, 8 * (72 + 8 + 8))  # words of a warp: its sums take the place of its activations
+    room = max(sums, steps * 8 * (72 + 8 + 8))  # words of a warp: its sums take the place of its activations
     shared = 4 * (warps * room + 16 * pieces * pitch + (sums if splits > 1 else 0))
     if shared > MOST_SHARED - 1024:
         return None
     depth = 4 if group <= 384 else 3 if group <= 512 else 2 if group <= 640 else 1
     tile = {"TILE_N": 16 * pieces, "TILE_T": FEW_ROWS, "SPLITS": splits}
-    return tuned(group, tile, "rows", PIECES=pieces, DEPTH=min(depth, pieces), ROOM=room, SHARED=shared)
+    return tuned(
+        group,
+        tile,
+        "rows",
+        PIECES=pieces,
+        DEPTH=min(depth, pieces * steps),
+        STEPS=steps,
+        ROOM=room,
+        SHARED=shared,
+    )
 
 
 def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
@@ -181,6 +193,9 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if units <= MOST_ROW_WARPS:
         splits = 1
     elif parts == 1 and units <= 2 * MOST_SHARING_WARPS:
+        in_steps = _block_rows_in_steps(units, int(params["outs"]))
+        if in_steps:
+            return in_steps
         splits = 2
     else:
         return None
@@ -193,6 +208,18 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if tuning is None or parts == 1:
         return tuning
     return replace(tuning, variant="block_rows", tile={**tuning.tile, "TILE_N": 8 * pieces})
+
+
+def _block_rows_in_steps(units: int, outs: int) -> Tuning | None:
+    """Return the tuning of a product whose warps have all columns in several steps, or None if it has many outputs.
+
+    units: the columns in units of 256.
+    """
+    pieces = ceil_div(ceil_div(outs, 16), MULTIPROCESSORS)
+    steps = ceil_div(units, MOST_ROW_WARPS)
+    if pieces > MOST_STEP_PIECES:
+        return None
+    return block_rows_tile(pieces, ceil_div(units, steps), 1, steps)
 
 
 def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:

@@ -104,12 +104,14 @@ class TestConformance(BackendConformance):
         for first, count in ((0, 2), (62, 2), (30, 9), (7, 17), (1, 33)):
             assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
 
-    @pytest.mark.parametrize(("pieces", "warps", "splits"), [(5, 17, 1), (3, 9, 2), (9, 5, 4)])
+    @pytest.mark.parametrize(
+        ("pieces", "warps", "splits", "steps"), [(5, 17, 1, 1), (3, 9, 2, 1), (9, 5, 4, 1), (3, 6, 1, 3), (1, 9, 1, 2)]
+    )
     def test_one_to_eight_rows_with_block_scales_have_the_same_bits(
-        self, bench: Bench, pieces: int, warps: int, splits: int, monkeypatch: pytest.MonkeyPatch
+        self, bench: Bench, pieces: int, warps: int, splits: int, steps: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Compare rows of one tuning, with blocks that share columns and with more pieces than are under way."""
-        tile = batch_tiles.block_rows_tile(pieces, warps, splits)
+        tile = batch_tiles.block_rows_tile(pieces, warps, splits, steps)
         assert tile is not None
         monkeypatch.setattr(decode_tiles, "block_rows", lambda *_: tile)
         monkeypatch.setattr(decode_tiles, "block_ring", lambda *_: None)
@@ -134,13 +136,19 @@ class TestConformance(BackendConformance):
         launch = _matmul_glu(np.random.default_rng(rows), rows, 256, 384, SILU, 128, 32)
         joined_as_apart(bench, "matmul_ternary_glu", launch, "m", rows, 256)
 
-    @pytest.mark.parametrize(("splits", "pieces"), [(1, 2), (2, 4)])
+    @pytest.mark.parametrize(("pieces", "warps", "splits", "steps"), [(2, 2, 1, 1), (4, 1, 2, 1), (2, 1, 1, 2)])
     @pytest.mark.parametrize("rows", [1, 3, 8])
     def test_two_products_share_the_norm_between_them(
-        self, bench: Bench, rows: int, splits: int, pieces: int, monkeypatch: pytest.MonkeyPatch
+        self,
+        bench: Bench,
+        rows: int,
+        pieces: int,
+        warps: int,
+        splits: int,
+        steps: int,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Compare three launches with two, bit for bit: rows of ordinary values, a row of zeros, and one with a NaN."""
-        before = batch_tiles.block_rows_tile(pieces, 2, splits)
+        before = batch_tiles.block_rows_tile(pieces, warps, splits, steps)
         after = batch_tiles.block_rows_tile(3, 2, 1)
         glu = batch_tiles.block_rows_tile(4, 2, 1)
         assert before and after and glu
