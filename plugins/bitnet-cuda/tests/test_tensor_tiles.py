@@ -78,7 +78,7 @@ def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: i
         assert (outs, width) in ((5120, 17408), (34816, 5120))
         return
     private, tile = tiles[0].private, tiles[0].tile
-    assert private["GROUP"] // 32 * 256 * tile["SPLITS"] >= width
+    assert private["GROUP"] // 32 * 256 * private["STEPS"] * tile["SPLITS"] >= width
     assert 16 * private["PIECES"] == parts * tile["TILE_N"]
     assert private["SHARED"] <= MOST_SHARED - 1024
     in_turns = outs > 100_000

@@ -48,24 +48,31 @@ def shared_norms(
 
 
 def _is_shared(before: StreamLaunch, norm: StreamLaunch, rest: Sequence[StreamLaunch]) -> bool:
-    """Return whether the launch `norm` is one that the product before it and the first of `rest` can share."""
+    """Return whether `norm` is a norm that the product before it and the first launch of `rest` can share."""
     kernel = norm.kernel
-    if kernel.spec.name != "rms_norm_quantize" or not kernel.constants["NORM"]:
+    if kernel.spec.name != "rms_norm_quantize" or kernel.constants != {"NORM": 1, "ABLOCK": GROUP_SIZE}:
         return False
-    if kernel.constants["ABLOCK"] != GROUP_SIZE or _kind(before) not in BEFORE or not rest or _kind(rest[0]) not in AFTER:
+    if not rest or _kind(before) not in BEFORE or _kind(rest[0]) not in AFTER:
         return False
-    sizes = kernel.spec.unpack(norm.params)
+    outputs = norm.bound[2:]
+    return _stores(before, norm) and rest[0].bound[2:5] == outputs and _is_last(outputs, rest[1:])
+
+
+def _stores(before: StreamLaunch, norm: StreamLaunch) -> bool:
+    """Return whether a product's outputs are the rows of a norm, a block has whole groups of them, and none of what
+    the norm writes is read by the product, whose blocks end at different times.
+    """
+    sizes = norm.kernel.spec.unpack(norm.params)
     own = before.kernel.spec.unpack(before.params)
     tile = before.kernel.tuning.tile
+    rows = sizes["rows"]
     width = sizes["width"]
-    whole = tile["TILE_N"] % (GROUP_SIZE * tile["SPLITS"]) == 0 and width % 128 == 0
-    same_rows = own["rows"] == sizes["rows"] and own["outs"] == own["y_stride"] == width == sizes["stride"]
-    fits = 4 * sizes["rows"] * width <= GROUP_SIZE * SQUARES_BYTES
-    x, _, *outputs = norm.bound
+    if before.bound[5] != norm.bound[0] or own["rows"] != rows or not own["outs"] == own["y_stride"] == width:
+        return False
+    whole = tile["TILE_N"] % (GROUP_SIZE * tile["SPLITS"]) == 0 and width == sizes["stride"]
+    fits = 4 * rows * width <= GROUP_SIZE * SQUARES_BYTES
     read = {view.buffer for view in before.bound}
-    apart = not any(view.buffer in read for view in outputs)  # blocks of the product end at different times
-    reads_all = list(rest[0].bound[2:5]) == outputs
-    return whole and same_rows and fits and before.bound[5] == x and apart and reads_all and _is_last(outputs, rest[1:])
+    return whole and fits and not any(view.buffer in read for view in norm.bound[2:])
 
 
 def _kind(launch: StreamLaunch) -> tuple[str, str]:

@@ -151,9 +151,10 @@ class TestConformance(BackendConformance):
         before = batch_tiles.block_rows_tile(pieces, warps, splits, steps)
         after = batch_tiles.block_rows_tile(3, 2, 1)
         glu = batch_tiles.block_rows_tile(4, 2, 1)
-        assert before and after and glu
+        assert glu is not None
         glu = replace(glu, variant="block_rows", tile={**glu.tile, "TILE_N": 32})
-        monkeypatch.setattr(decode_tiles, "ternary_block", lambda constants, *_, **__: before if constants["ADD"] else after)
+        tiles = {0: after, 1: before}
+        monkeypatch.setattr(decode_tiles, "ternary_block", lambda constants, *_, **__: tiles[constants["ADD"]])
         monkeypatch.setattr(batch_tiles, "glu", lambda *_, **__: glu)
         for gated in (False, True):
             norm_as_apart(bench, rows, gated=gated)
