@@ -20,7 +20,11 @@ GROUP_WORKSPACE = 4 << 20
 MOST_ROW_WARPS = 16
 """The maximum number of warps of block_rows.cuh that have all columns: with more, registers spill."""
 MOST_SHARING_WARPS = 24
-"""The same if two blocks share the columns."""
+"""The same if two blocks share the columns. Such warps have one piece of weight rows in flight, and 12 have four."""
+ATTENTION_BLOCKS = 8
+"""The blocks of attention of a row: the usual number of key/value heads."""
+MOST_BEFORE_ATTENTION = 3
+"""The pieces of a block, before it leaves room for attention, up to which it may take more of them."""
 MOST_STEP_PIECES = 4
 """The pieces of 16 weight rows of a block whose warps take several steps: a thread has sums of all pieces."""
 MOST_PIECES = 12
@@ -184,8 +188,9 @@ def block_rows_tile(pieces: int, warps: int, splits: int, steps: int = 1) -> Tun
 def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
     """Return the tuning of a product of block_rows.cuh, or None if its scales or sizes are not supported.
 
-    A row has the same tuning alone and among FEW_ROWS. A multiprocessor has one block. parts: as in block_group, whose
-    blocks share no columns.
+    The order of an output's sum is the same for a row alone and among FEW_ROWS. A multiprocessor has one block. A
+    product that adds to no output (ADD 0) comes before attention, and leaves multiprocessors to its blocks, which then
+    load keys and values while it runs. parts: as in block_group, whose blocks share no columns.
     """
     if not constants["ABLOCK"] or constants["BLOCK"] < 128:
         return None
@@ -193,13 +198,16 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if units <= MOST_ROW_WARPS:
         splits = 1
     elif parts == 1 and units <= 2 * MOST_SHARING_WARPS:
-        in_steps = _block_rows_in_steps(units, int(params["outs"]))
-        if in_steps:
+        if units > MOST_SHARING_WARPS and (in_steps := _block_rows_in_steps(units, int(params["outs"]))):
             return in_steps
         splits = 2
     else:
         return None
-    pieces = ceil_div(ceil_div(parts * int(params["outs"]), 16) * splits, MULTIPROCESSORS)
+    all_pieces = ceil_div(parts * int(params["outs"]), 16) * splits
+    pieces = ceil_div(all_pieces, MULTIPROCESSORS)
+    if pieces <= MOST_BEFORE_ATTENTION and parts * splits == 1 and constants.get("ADD") == 0:
+        rows = FEW_ROWS if params["rows"] > FEW_ROWS // 2 else FEW_ROWS // 2
+        pieces = ceil_div(all_pieces, MULTIPROCESSORS - ATTENTION_BLOCKS * rows)
     if pieces > 2 * MOST_PIECES:  # blocks in turns
         if splits > 1:
             return None
