@@ -78,11 +78,25 @@ def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: i
         assert (outs, width) in ((5120, 17408), (34816, 5120))
         return
     private, tile = tiles[0].private, tiles[0].tile
-    assert private["GROUP"] // 32 * 256 * tile["SPLITS"] >= width
+    assert private["GROUP"] // 32 * 256 * private["STEPS"] * tile["SPLITS"] >= width
     assert 16 * private["PIECES"] == parts * tile["TILE_N"]
     assert private["SHARED"] <= MOST_SHARED - 1024
     in_turns = outs > 100_000
     assert (ceil_div(outs, tile["TILE_N"]) * tile["SPLITS"] > MULTIPROCESSORS) is in_turns
+
+
+@pytest.mark.parametrize(("rows", "tile_n"), [(1, 64), (4, 64), (5, 96), (8, 96)])
+def test_few_rows_before_attention_leave_room_for_its_blocks(rows: int, tile_n: int) -> None:
+    """Check that attention of a row has eight multiprocessors, and that the order of sums does not depend on this."""
+    params = {"rows": rows, "outs": 6144, "width": 4096}
+    tile = block_rows({"BLOCK": 128, "ABLOCK": 32, "ADD": 0}, params)
+    other = block_rows({"BLOCK": 128, "ABLOCK": 32, "ADD": 1}, params)
+    assert tile is not None
+    assert other is not None
+    assert tile.tile["TILE_N"] == tile_n
+    assert ceil_div(6144, tile_n) + 8 * rows <= MULTIPROCESSORS
+    order = ("GROUP", "STEPS")
+    assert [tile.private[one] for one in order] == [other.private[one] for one in order]
 
 
 @pytest.mark.parametrize(("block", "ablock"), [(64, 32), (128, 0)])

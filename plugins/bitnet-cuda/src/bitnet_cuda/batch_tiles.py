@@ -20,7 +20,13 @@ GROUP_WORKSPACE = 4 << 20
 MOST_ROW_WARPS = 16
 """The maximum number of warps of block_rows.cuh that have all columns: with more, registers spill."""
 MOST_SHARING_WARPS = 24
-"""The same if two blocks share the columns."""
+"""The same if two blocks share the columns. Such warps have one piece of weight rows in flight, and 12 have four."""
+ATTENTION_BLOCKS = 8
+"""The blocks of attention of a row: the usual number of key/value heads."""
+MOST_BEFORE_ATTENTION = 3
+"""The pieces of a block, before it leaves room for attention, up to which it may take more of them."""
+MOST_STEP_PIECES = 4
+"""The pieces of 16 weight rows of a block whose warps take several steps: a thread has sums of all pieces."""
 MOST_PIECES = 12
 """The pieces of 16 weight rows of a block of block_rows.cuh if each multiprocessor has several blocks in turns."""
 LINE = 512
@@ -152,28 +158,39 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
     )
 
 
-def block_rows_tile(pieces: int, warps: int, splits: int) -> Tuning | None:
+def block_rows_tile(pieces: int, warps: int, splits: int, steps: int = 1) -> Tuning | None:
     """Return the tuning of the kernels of block_rows.cuh, or None if it does not fit a block.
 
-    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns, 256 for each warp.
+    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns, 256 for each warp in
+    each of its steps.
     """
     group = 32 * warps
-    pitch = ceil_div(2 * warps, 8) * 8 + 4
+    pitch = ceil_div(2 * warps * steps, 8) * 8 + 4
     sums = 128 * pieces
-    room = max(sums, 8 * (72 + 8 + 8))  # words of a warp: its sums take the place of its activations
+    room = max(sums, steps * 8 * (72 + 8 + 8))  # words of a warp: its sums take the place of its activations
     shared = 4 * (warps * room + 16 * pieces * pitch + (sums if splits > 1 else 0))
     if shared > MOST_SHARED - 1024:
         return None
     depth = 4 if group <= 384 else 3 if group <= 512 else 2 if group <= 640 else 1
     tile = {"TILE_N": 16 * pieces, "TILE_T": FEW_ROWS, "SPLITS": splits}
-    return tuned(group, tile, "rows", PIECES=pieces, DEPTH=min(depth, pieces), ROOM=room, SHARED=shared)
+    return tuned(
+        group,
+        tile,
+        "rows",
+        PIECES=pieces,
+        DEPTH=min(depth, pieces * steps),
+        STEPS=steps,
+        ROOM=room,
+        SHARED=shared,
+    )
 
 
 def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
     """Return the tuning of a product of block_rows.cuh, or None if its scales or sizes are not supported.
 
-    A row has the same tuning alone and among FEW_ROWS. A multiprocessor has one block. parts: as in block_group, whose
-    blocks share no columns.
+    The order of an output's sum is the same for a row alone and among FEW_ROWS. A multiprocessor has one block. A
+    product that adds to no output (ADD 0) comes before attention, and leaves multiprocessors to its blocks, which then
+    load keys and values while it runs. parts: as in block_group, whose blocks share no columns.
     """
     if not constants["ABLOCK"] or constants["BLOCK"] < 128:
         return None
@@ -181,10 +198,16 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if units <= MOST_ROW_WARPS:
         splits = 1
     elif parts == 1 and units <= 2 * MOST_SHARING_WARPS:
+        if units > MOST_SHARING_WARPS and (in_steps := _block_rows_in_steps(units, int(params["outs"]))):
+            return in_steps
         splits = 2
     else:
         return None
-    pieces = ceil_div(ceil_div(parts * int(params["outs"]), 16) * splits, MULTIPROCESSORS)
+    all_pieces = ceil_div(parts * int(params["outs"]), 16) * splits
+    pieces = ceil_div(all_pieces, MULTIPROCESSORS)
+    if pieces <= MOST_BEFORE_ATTENTION and parts * splits == 1 and constants.get("ADD") == 0:
+        rows = FEW_ROWS if params["rows"] > FEW_ROWS // 2 else FEW_ROWS // 2
+        pieces = ceil_div(all_pieces, MULTIPROCESSORS - ATTENTION_BLOCKS * rows)
     if pieces > 2 * MOST_PIECES:  # blocks in turns
         if splits > 1:
             return None
@@ -193,6 +216,18 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if tuning is None or parts == 1:
         return tuning
     return replace(tuning, variant="block_rows", tile={**tuning.tile, "TILE_N": 8 * pieces})
+
+
+def _block_rows_in_steps(units: int, outs: int) -> Tuning | None:
+    """Return the tuning of a product whose warps have all columns in several steps, or None if it has many outputs.
+
+    units: the columns in units of 256.
+    """
+    pieces = ceil_div(ceil_div(outs, 16), MULTIPROCESSORS)
+    steps = ceil_div(units, MOST_ROW_WARPS)
+    if pieces > MOST_STEP_PIECES:
+        return None
+    return block_rows_tile(pieces, ceil_div(units, steps), 1, steps)
 
 
 def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:

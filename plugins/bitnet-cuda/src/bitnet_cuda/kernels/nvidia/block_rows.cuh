@@ -2,16 +2,31 @@
 // 128 columns of wscale[n, 128 b / BLOCK] * (sum over planes s of scale[t, 4 b + s] * (sum of code[n, k] * q[t, k] over
 // the plane's 32 columns, exact) - sum over s of scale[t, 4 b + s] * qsum[t, 4 b + s]).
 // Weight rows are processed in PIECES of 16, DEPTH of them in flight to registers before the preceding kernels have
-// finished. Warps share the columns, 256 each, and SPLITS blocks share them too: the order of an output's sum does not
-// depend on the number of rows of activations.
+// finished. Warps share the columns, 256 each in STEPS steps, and SPLITS blocks share them too: the order of an output's
+// sum does not depend on the number of rows of activations.
 // A fragment is a word and a mask, so planes keep their factors 64, 16, 4 and 1; sums start at the bits of BIAS, so
 // that a subtraction replaces a conversion, which has half its rate.
 #include "tensor.cuh"
 #include "regrouped.cuh"
+#ifndef JOINED
+#define JOINED 0
+#endif
+#ifndef NORMED
+#define NORMED 0
+#endif
+#include "joined_norm.cuh"
+#if NORMED
+#define SQUARES_OF_Q , const float *q_squares
+#define SQUARES q_squares
+#else
+#define SQUARES_OF_Q
+#define SQUARES nullptr
+#endif
 
 #define WARPS (GROUP / 32)
 #define SUMS (PIECES * 128)                   // sums of a warp, and of a block
-#define PITCH ((2 * WARPS + 7) / 8 * 8 + 4)   // floats between the scales of weight rows in shared memory, against bank conflicts
+#define BLOCKS (2 * WARPS * STEPS)            // column blocks of a thread block
+#define PITCH ((BLOCKS + 7) / 8 * 8 + 4)      // floats between the scales of weight rows in shared memory, against bank conflicts
 #define BIAS 12582912.0f                      // 1.5 * 2^23: its bits plus an integer are the bits of BIAS plus the integer
 #define BIAS_BITS 0x4b400000
 
@@ -25,21 +40,30 @@ struct alignas(16) Integers {
     int x, y, z, w;
 };
 
-// The column blocks of this warp: block() and the next one, of `all`.
+// The column blocks of this warp in a step: block() and the next one, of `all`.
 struct Columns {
-    u32 all, first;  // first: the thread block's
+    u32 all, first, step;  // first: the thread block's
 
-    __device__ explicit Columns(u32 width) : all(width / 128), first(blockIdx.z * (2 * WARPS)) {}
-    __device__ u32 block() const { return first + threadIdx.x / 32 * 2; }
+    __device__ Columns(u32 width, u32 step) : all(width / 128), first(blockIdx.z * BLOCKS), step(step) {}
+    __device__ u32 own() const { return 2 * WARPS * step + threadIdx.x / 32 * 2; }
+    __device__ u32 block() const { return first + own(); }
 };
 
-// The columns of this warp's activations in shared memory: rows of 256 bytes, padded by 32 against bank conflicts, then
+// The columns of this warp's activations of a step in shared memory: rows of 256 bytes, padded by 32 against bank conflicts, then
 // 32 bytes per row of scales and of sums of codes. They are copied in whole lines, since every block reads them at the
 // same time: loads of each lane's own bytes took longer.
+#define TOKEN_FLOATS (8 * (72 + 8 + 8))
 struct Tokens {
     char *q, *scale, *qsum;
+#if NORMED
+    const Inverses& inverses;
 
+    __device__ Floats scales(u32 token, u32 b) const { return inverses.scales(((const Floats*)scale)[2 * token + b], token); }
+    __device__ Tokens(void* memory, const Inverses& inverses) : q((char*)memory), scale(q + 8 * 288), qsum(scale + 8 * 32), inverses(inverses) {}
+#else
+    __device__ Floats scales(u32 token, u32 b) const { return ((const Floats*)scale)[2 * token + b]; }
     __device__ explicit Tokens(void* memory) : q((char*)memory), scale(q + 8 * 288), qsum(scale + 8 * 32) {}
+#endif
     __device__ void copy(const Columns& columns, const char* codes, const char* scales, const char* sums, u32 rows) const {
         u32 lane = threadIdx.x % 32;
 #pragma unroll
@@ -73,7 +97,7 @@ struct Activations {
             for (int e = 0; e < 2; e++) {
                 u32 token = 2 * t + e;
                 bool used = there && token < rows;
-                Floats f = used ? ((const Floats*)tokens.scale)[2 * token + b] : Floats{0.0f, 0.0f, 0.0f, 0.0f};
+                Floats f = used ? tokens.scales(token, b) : Floats{0.0f, 0.0f, 0.0f, 0.0f};
                 Integers sum = used ? ((const Integers*)tokens.qsum)[2 * token + b] : Integers{0, 0, 0, 0};
                 float total = f.x * (float)sum.x;
                 total = fmaf(f.y, (float)sum.y, total);
@@ -129,45 +153,76 @@ template <class RowOf>
 __device__ inline void load_scales(const Columns& columns, float* to, const float* wscale, u32 width, RowOf row_of) {
     u32 of_row = (width + BLOCK - 1) / BLOCK;
     for (u32 n = threadIdx.x / 32; n < 16 * PIECES; n += WARPS)
-        for (u32 b = threadIdx.x % 32; b < 2 * WARPS; b += 32)
+        for (u32 b = threadIdx.x % 32; b < BLOCKS; b += 32)
             copy_async_word(to + n * PITCH + b, wscale + (size_t)row_of(n) * of_row + min(columns.first + b, columns.all - 1) * 128 / BLOCK);
     copy_group();
 }
 
 // Computes the shares of all warps in the sums of the block's rows, partial[WARPS][ROOM], in the place of each warp's
 // activations; scales: PITCH per row. Both are in shared memory. ready(): called once the preceding kernels have
-// finished.
+// finished. squares: of the groups of 32 columns if NORMED, whose `scale` is the largest of each group.
 template <class RowOf, class Ready>
 __device__ inline void multiply_rows(float* partial, float* scales, const Words* w, const float* wscale, const void* q, const float* scale,
-                                     const int* qsum, u32 rows, u32 width, RowOf row_of, Ready ready) {
-    Columns columns(width);
+                                     const int* qsum, const float* squares, u32 rows, u32 width, RowOf row_of, Ready ready) {
     Piece pieces[DEPTH];
+    auto load = [&](u32 i) { pieces[i % DEPTH].load(Columns(width, i / PIECES), w, i % PIECES, row_of); };
     let_next_start();
-    load_scales(columns, scales, wscale, width, row_of);
+    load_scales(Columns(width, 0), scales, wscale, width, row_of);
 #pragma unroll
-    for (int d = 0; d < DEPTH; d++) pieces[d].load(columns, w, d, row_of);
+    for (u32 i = 0; i < DEPTH; i++) load(i);
     wait_for_previous();
     float* own = partial + threadIdx.x / 32 * ROOM;
-    Tokens tokens(own);
-    tokens.copy(columns, (const char*)q, (const char*)scale, (const char*)qsum, rows);
+#if NORMED
+    __shared__ Inverses inverses;
+    auto tokens_of = [&](u32 step) { return Tokens(own + step * TOKEN_FLOATS, inverses); };
+#else
+    auto tokens_of = [=](u32 step) { return Tokens(own + step * TOKEN_FLOATS); };
+#endif
+#pragma unroll
+    for (u32 step = 0; step < STEPS; step++)
+        tokens_of(step).copy(Columns(width, step), (const char*)q, (const char*)scale, (const char*)qsum, rows);
     ready();
-    copy_wait<1>();
+#if NORMED
+    inverses.find(squares, rows, width);
+#endif
+    copy_wait<STEPS>();
     __syncthreads();
+    Activations x;
+    Floats* to = (Floats*)own + threadIdx.x % 32;
+#if STEPS > 1
+    Floats sum[PIECES] = {};
+#pragma unroll
+    for (u32 i = 0; i < STEPS * PIECES; i++) {
+        Columns columns(width, i / PIECES);
+        if (i % PIECES == 0) {
+            if (STEPS - 1 - columns.step == 2) copy_wait<2>();
+            if (STEPS - 1 - columns.step == 1) copy_wait<1>();
+            if (STEPS - 1 - columns.step == 0) copy_wait<0>();
+            sync_warp();
+            x.load(columns, tokens_of(columns.step), rows);
+        }
+        Floats value = pieces[i % DEPTH].multiply(x, scales + 16 * PITCH * (i % PIECES) + columns.own());
+        Floats& all = sum[i % PIECES];
+        all.x += value.x, all.y += value.y, all.z += value.z, all.w += value.w;
+        if (i + DEPTH < STEPS * PIECES) load(i + DEPTH);
+    }
+    sync_warp();
+#pragma unroll
+    for (u32 p = 0; p < PIECES; p++) to[32 * p] = sum[p];
+#else
     copy_wait<0>();
     sync_warp();
-    Activations x;
-    x.load(columns, tokens, rows);
+    x.load(Columns(width, 0), tokens_of(0), rows);
     sync_warp();
-    u32 warp = threadIdx.x / 32;
-    Floats* to = (Floats*)own + threadIdx.x % 32;
 #pragma unroll 1
     for (u32 p = 0; p < PIECES; p += DEPTH)
 #pragma unroll
         for (u32 d = 0; d < DEPTH; d++) {
             if (PIECES % DEPTH && p + d >= PIECES) break;
-            to[32 * (p + d)] = pieces[d].multiply(x, scales + 16 * PITCH * (p + d) + 2 * warp);
-            if (p + d + DEPTH < PIECES) pieces[d].load(columns, w, p + d + DEPTH, row_of);
+            to[32 * (p + d)] = pieces[d].multiply(x, scales + 16 * PITCH * (p + d) + Columns(width, 0).own());
+            if (p + d + DEPTH < PIECES) pieces[d].load(Columns(width, 0), w, p + d + DEPTH, row_of);
         }
+#endif
     __syncthreads();
 }
 
