@@ -109,7 +109,7 @@ class Runner:
             partial(self._recorded, "greedy"),
             self._replay_greedy if self._split else self.launcher.replay,
             run_ahead=self.direct or self._split is None,
-            changed=self._split.forget if self._split else lambda: None,
+            changed=self._split.forget if self._split else None,
         )
 
     def _prepare_speculation(self, plan: HybridPlan, verify_rows: int, chunk: int) -> None:
