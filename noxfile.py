@@ -32,8 +32,8 @@ BASE = ("hal", "core")
 """Projects that all others depend on; they are not on PyPI yet."""
 WHEELS = os.environ.get("BITNET_WHEELS")
 """Folder with the wheels of BASE, built by `nox -s wheels`. .ci/run sets it, and runs several sessions at once."""
-AGAIN = bool(os.environ.get("AGAIN"))
-"""True if all tests run with WHEELS too, those marked `again` and every case of the kit; .ci/run leaves these out."""
+SAMPLE = bool(WHEELS) and not os.environ.get("AGAIN")
+"""True in .ci/run without AGAIN=1: tests marked `again` and half of the kit's cases are left out."""
 MADE: set[Path] = set()
 """Folders whose wheels this run has built."""
 NO_TESTS = 5
@@ -134,8 +134,9 @@ def plugins(session: nox.Session) -> None:
     here = [project for project in PROJECTS if not project_table(project).get("compiled")]
     tested = [project for project in here if not project_table(project).get("programs")]
     needs = [requirement for project in tested for requirement in project_table(project).get("test-requires", [])]
-    packages = [*base(session, "[test]"), *(f"./{project}" for project in here), *needs]
-    session.install(*packages, *TYPE_STUBS, "pytest-xdist>=3.6")
+    session.install(*base(session, "[test]"), *needs, *TYPE_STUBS, "pytest-xdist>=3.6", "hatchling")
+    # pip would make an environment with hatchling for each of them
+    session.install("--no-build-isolation", *(f"./{project}" for project in here))
     session.run("mypy", "--show-traceback", *(f"{project}/src" for project in [*BASE, *PROJECTS]))
     for project in tested:
         driver = project_table(project).get("driver")
@@ -171,9 +172,11 @@ def minimums(session: nox.Session, project: str) -> None:
 
 @nox.session(tags=["full"])
 def fuzz(session: nox.Session) -> None:
-    """Read mutated files of every kind for a minute, or with the options after --, such as --seconds N --seed S."""
+    """Read mutated files of every kind for a minute (half of it in .ci/run), or as the options after -- say, such as
+    --seconds N --seed S."""
     session.install(*base(session, "[test]"))
-    session.run("python", "benchmarks/reliability/fuzz.py", *(session.posargs or ("--seconds", "60")), env=ONE_THREAD)
+    options = session.posargs or ("--seconds", "30" if SAMPLE else "60")
+    session.run("python", "benchmarks/reliability/fuzz.py", *options, env=ONE_THREAD)
 
 
 @nox.session(default=False)
@@ -265,7 +268,7 @@ def plugin(session: nox.Session, project: str) -> None:
         packages = [str(path) for path in folder.glob("*.whl")]
     session.install(*base(session, "[test]"), *packages, *table.get("test-requires", []))
     extra = ["--require-device"] if os.environ.get("CI") and table.get("software-device") else []
-    once = ["-m", "not again", "--bitnet-part=1/2"] if WHEELS and not AGAIN else []
+    once = ["-m", "not again", "--bitnet-part=1/2"] if SAMPLE else []
     session.run("pytest", f"{project}/tests", "-rs", *extra, *once, *session.posargs, env=ONE_THREAD)
 
 

@@ -32,8 +32,10 @@ SLOW = (
 """Rules of the kit that take the emulator minutes: large shapes, and texts of whole models."""
 WHOLE, FIRST, SECOND = "1/1", "1/2", "2/2"
 """Parts of the cases of the kit's kernels."""
+TESTED_APART = "test_kernel_is_offered or test_every_kernel_compiles or delta_nets"
+"""Rules that other tests repeat: every architecture's kernels, and test_delta_nets_and_rotated_weights."""
 RUNS: dict[str, tuple[str, str, dict[str, str]]] = {
-    "waves of 32": ("TestConformance and not test_kernel_is_offered", FIRST, {}),
+    "waves of 32": (f"TestConformance and not ({TESTED_APART})", FIRST, {}),
     "MFMA of gfx942": ("test_kernel and matmul_ternary and not norm", WHOLE, {"HIP_ON_CPU_GFX": "gfx942"}),
     "WMMA of gfx12": ("test_kernel and matmul_ternary and not norm", WHOLE, {"HIP_ON_CPU_GFX": "gfx1201"}),
     "no graphs": ("recording or replay", WHOLE, {"HIP_ON_CPU_NO_GRAPHS": "1"}),

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from bitnet_core.structured import grammar_of
 from bitnet_core.tokenizer.chat import ChatTemplate
-from bitnet_server import tools as tools_module
+from bitnet_server import enforced_tools
 from bitnet_server.chat import chat_tokens
+from bitnet_server.enforced_tools import enforceable
 from bitnet_server.errors import ApiError
 from bitnet_server.schema import ChatRequest
 from bitnet_server.tool_calls import Parser, to_tool_calls
@@ -40,7 +41,7 @@ def chosen(tools: list[dict[str, Any]], choice: Any = "required", **more: Any) -
 
 def follows(model: bitnet_core.Model, choice: ToolChoice, text: str, answer: Any = None) -> bool:
     """Return whether the text is a complete answer."""
-    made = choice.supported(model.grammars).grammar(answer)
+    made = enforceable(choice, model.grammars).grammar(answer)
     assert made is not None
     constraint = model.grammars.constraint(made)
     (eos, *_) = model.tokenizer.eos_ids
@@ -110,10 +111,10 @@ def test_arguments_are_objects(model: bitnet_core.Model, parameters: Any) -> Non
     ],
 )
 def test_parameters_that_allow_nothing_are_not_enforced(model: bitnet_core.Model, nothing: Any) -> None:
-    assert chosen([tool(nothing)]).supported(model.grammars).relaxed == ("tools[0] (f): all parameters",)
+    assert enforceable(chosen([tool(nothing)]), model.grammars).relaxed == ("tools[0] (f): all parameters",)
     assert follows(model, chosen([tool(nothing)]), call({"a": 1}))
     with pytest.raises(ApiError, match=r"tools\[0\] \(f\) is strict"):
-        chosen([tool(nothing, strict=True)]).supported(model.grammars)
+        enforceable(chosen([tool(nothing, strict=True)]), model.grammars)
 
 
 UNSUPPORTED = [
@@ -137,7 +138,7 @@ def test_one_unsupported_keyword_fails_no_request(model: bitnet_core.Model, part
     parameters = {"type": "object", "properties": {"v": part, "k": {"enum": [2]}}, "required": ["k"]}
     tools = [tool(LEAF, "good"), tool(parameters, "bad")]
     for choice in ("auto", "required"):
-        made = chosen(tools, choice).supported(model.grammars)
+        made = enforceable(chosen(tools, choice), model.grammars)
         assert len(made.relaxed) >= 1
         assert all(note.startswith("tools[1] (bad)") for note in made.relaxed)
     assert follows(model, made, call({"s": "a"}, "good"))
@@ -145,9 +146,9 @@ def test_one_unsupported_keyword_fails_no_request(model: bitnet_core.Model, part
     assert follows(model, made, call({"k": 2}, "bad"))
     assert not follows(model, made, call({"k": 3}, "bad"))
     with pytest.raises(ApiError, match=r"tools\[1\] \(bad\)") as refused:
-        chosen([tools[0], tool(parameters, "bad", strict=True)]).supported(model.grammars)
+        enforceable(chosen([tools[0], tool(parameters, "bad", strict=True)]), model.grammars)
     assert refused.value.param == "tools"
-    assert chosen([tool(LEAF, "good", strict=True), tools[1]]).supported(model.grammars).relaxed
+    assert enforceable(chosen([tool(LEAF, "good", strict=True), tools[1]]), model.grammars).relaxed
 
 
 @pytest.mark.parametrize("faults", [1, 60])
@@ -156,11 +157,11 @@ def test_the_search_for_faults_is_bounded(
 ) -> None:
     """Tools of 60 properties each, one of them faulty or all."""
     compiled: list[Any] = []
-    problem = tools_module._tool_problem
-    monkeypatch.setattr(tools_module, "_tool_problem", lambda *given: compiled.append(given) or problem(*given))
+    problem = enforced_tools._tool_problem
+    monkeypatch.setattr(enforced_tools, "_tool_problem", lambda *given: compiled.append(given) or problem(*given))
     properties = {f"p{at}": {"pattern": "("} if at < faults else {"enum": [1]} for at in range(60)}
     tools = [tool({"type": "object", "properties": properties}, f"f{at}") for at in range(40)]
-    made = chosen(tools).supported(model.grammars)
+    made = enforceable(chosen(tools), model.grammars)
     assert made.relaxed[0] == "tools[0] (f0): p0"
     assert len(compiled) < 600
     assert follows(model, made, call({"p59": 1}, "f0"))
@@ -173,13 +174,13 @@ def test_tools_that_are_too_large_together_are_enforced_in_part(model: bitnet_co
     """The limit on one grammar makes the largest parameters any object, and the rest is enforced."""
     large = {"type": "object", "properties": {"v": {"enum": [f"the value {at:020}" for at in range(2600)]}}}
     tools = [*(tool(large, f"f{at}") for at in range(3)), tool(LEAF, "good")]
-    made = chosen(tools).supported(model.grammars)
+    made = enforceable(chosen(tools), model.grammars)
     assert made.relaxed == ("tools[0] (f0): all parameters",)
     assert follows(model, made, call({"s": "a"}, "good"))
     assert not follows(model, made, call({"s": "c"}, "good"))
     strict = [tool(large, f"f{at}", strict=True) for at in range(3)]
     with pytest.raises(ApiError, match="the tools together"):
-        chosen(strict).supported(model.grammars)
+        enforceable(chosen(strict), model.grammars)
 
 
 def test_a_named_choice_without_a_name_is_refused() -> None:
@@ -220,19 +221,19 @@ def test_schemas_of_megabytes_are_not_examined(model: bitnet_core.Model, monkeyp
     large = {"type": "object", "properties": {f"p{at}": {"type": "string"} for at in range(20_000)}}
     tools = [tool(large, "a"), tool(LEAF, "b"), tool(large, "c")]
     examined: list[int] = []
-    real = tools_module._tool_problem
+    real = enforced_tools._tool_problem
     monkeypatch.setattr(
-        tools_module,
+        enforced_tools,
         "_tool_problem",
         lambda one, grammars: (examined.append(len(str(one.schema))), real(one, grammars))[1],
     )
-    choice = chosen(tools).supported(model.grammars)
+    choice = enforceable(chosen(tools), model.grammars)
     assert choice.relaxed == ("tools[0] (a): all parameters", "tools[2] (c): all parameters")
     assert max(examined) < 1000
     assert follows(model, chosen(tools), call({"s": "a"}, "b"))
     assert not follows(model, chosen(tools), call({"s": "q"}, "b"))
     with pytest.raises(ApiError, match="strict tools"):
-        chosen([tool(large, "a", strict=True)]).supported(model.grammars)
+        enforceable(chosen([tool(large, "a", strict=True)]), model.grammars)
 
 
 def test_allowed_tools() -> None:

@@ -44,8 +44,8 @@ def run(code: list[str], **environment: str) -> str:
     return result.stdout + result.stderr
 
 
-RULES = "not ten_thousand and not leave_nothing and not shipped_model"
-"""What a model asks of the driver, the one with scales of blocks asks in a tenth of the shipped one's time."""
+RULES = "not (ten_thousand or leave_nothing or shipped_model or beside_others or depend_on_other_requests)"
+"""What the shipped model asks of the driver, the one with scales of blocks asks in a tenth of the time."""
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 @expanded
 def doctor(
     model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="FILE", help="Check also if this model fits the devices.")
+        str | None, typer.Option("--model", "-m", metavar="FILE", help="Also check if this model fits the devices.")
     ] = None,
     device_memory: Annotated[int | None, Field(EngineOptions)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

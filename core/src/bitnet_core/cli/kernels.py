@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
 
 
 def kernels(
-    name: Annotated[str | None, typer.Argument(help="A kernel, or 'all'; without it, the list of kernels.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A kernel, or 'all'; without it, the list of kernels.")
+    ] = None,
 ) -> None:
     """Print a kernel's meaning, bindings, parameters, constants and grid."""
     from bitnet_hal.kernels.catalogue import CATALOGUE

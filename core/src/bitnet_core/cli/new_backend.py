@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def new_backend(
-    name: Annotated[str, typer.Argument(help="Name of the backend, as in --device NAME.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the backend, as in --device NAME.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; it must not exist or be empty.")],
 ) -> None:
     """Write a plugin to start from. Its kernels are those of the numpy reference, and its tests pass."""

@@ -59,7 +59,7 @@ class TextOptions:
         group=SAMPLING,
         help="Maximum tokens of a text or an answer; a line on stderr says if this limit ended it.",
     )
-    stop: tuple[str, ...] = option((), group=SAMPLING, help="Stop before this text; may be repeated.")
+    stop: tuple[str, ...] = option((), metavar="TEXT", group=SAMPLING, help="Stop before this text; may be repeated.")
 
 
 @dataclass(frozen=True, slots=True)

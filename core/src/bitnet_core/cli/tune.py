@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 def tune(
     model: Annotated[str | None, Field(options.ModelOptions)] = None,
     synthetic: options.SyntheticOption = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="For all devices together.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, metavar="X", help="Time for all devices together, in seconds.")
+    ] = 10.0,
     as_json: options.JsonOption = False,
 ) -> None:
     """Time the model's products and one step on every device, and prefer the fastest from now on.

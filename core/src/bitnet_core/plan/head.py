@@ -53,22 +53,22 @@ class HeadLayers(LinearLayers):
         )
         return [approx, exact] if approx and exact else []
 
-    def advance(self, scratch: Scratch, cache: CacheViews, rows: int, *, masked: bool = False) -> Launch:
+    def advance(self, scratch: Scratch, cache: CacheViews, rows: int) -> Launch:
         """Return the launch that chooses the greedy token of every row and appends it to the step buffer and the token
-        ring. masked: choose among the tokens that the mask allows."""
+        ring."""
         index = scratch.view("index", rows)
         return self.launcher.prepare(
             CATALOGUE["argmax_advance"],
             self._choice(rows) | {"max_blocks": cache.max_blocks, "ring": HISTORY},
             (
                 scratch.view("logits", rows),
-                scratch.view("mask", rows) if masked else index,
+                index,  # in place of a mask
                 index,
                 cache.tables,
                 scratch.view("step", rows),
                 scratch.view("history", rows),
             ),
-            {"MASK": int(masked)},
+            {"MASK": 0},
         )
 
     def shortlist(self, scratch: Scratch, rows: int, k: int, *, masked: bool = False) -> Launch:

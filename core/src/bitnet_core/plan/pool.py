@@ -31,11 +31,6 @@ class MemoryStats:
     cached_buffers: int
     leaked: int
 
-    @property
-    def hit_rate(self) -> float:
-        """Share of allocations served from cached buffers."""
-        return self.hits / max(1, self.hits + self.misses)
-
 
 class MemoryPool:
     """A pool that reuses buffers by size; their contents are undefined. moved_bytes: bytes that the pool's users have

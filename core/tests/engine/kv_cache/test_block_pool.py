@@ -64,7 +64,7 @@ def test_shared_blocks_belong_to_all_owners() -> None:
     pool.release([block])
     assert pool.available == 1
     pool.release([block])
-    assert (pool.available, pool.reusable) == (2, 1)
+    assert (pool.available, pool.shared) == (2, 1)
     assert pool.get_cached([b"x"]) == [block]
 
 

@@ -55,10 +55,10 @@ class TuningTable:
     def __init__(self, content: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.rows = {kernel: tuple(TuningRow(**row) for row in rows) for kernel, rows in content.items()}
 
-    def all(self, query: TuningQuery, max_group: int = 1 << 16) -> list[Tuning]:
-        """Return the tunings of all rows that match a launch. Arguments as in `tune`."""
+    def all(self, query: TuningQuery) -> list[Tuning]:
+        """Return the tunings of all rows that match a launch, on a device with groups of any size."""
         rows = self.rows.get(query.spec.name, ())
-        return [row.tuning(query.size) for row in rows if row.matches(query, max_group) and not row.unsupported]
+        return [row.tuning(query.size) for row in rows if row.matches(query, 1 << 16) and not row.unsupported]
 
     def tune(self, query: TuningQuery, max_group: int = 1 << 16) -> Tuning:
         """Return the tuning of a launch on a device with at most `max_group` work-items per group.

@@ -11,6 +11,7 @@ import msgspec
 from bitnet_core.structured import Grammar
 from bitnet_hal.errors import UsageError
 
+from bitnet_server.enforced_tools import enforceable
 from bitnet_server.errors import ApiError
 from bitnet_server.framing import ServerSentEvents
 from bitnet_server.output_format import grammar_in
@@ -142,7 +143,7 @@ class ChatCall:
         """Return the grammar of the answer, with parameters of tools that are supported."""
         answer = self._format
         if self._tools.tools:
-            self._tools = self._tools.supported(self.model.grammars)
+            self._tools = enforceable(self._tools, self.model.grammars)
         return self._tools.grammar(answer)
 
     def headers(self) -> dict[str, str]:

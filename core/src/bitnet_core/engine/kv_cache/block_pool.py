@@ -72,11 +72,6 @@ class BlockPool:
         """Number of blocks that hold a cached prefix."""
         return len(self._shared)
 
-    @property
-    def reusable(self) -> int:
-        """Number of blocks that no request owns and that hold a cached prefix."""
-        return sum(block not in self._owners for block in self._shared)
-
     def has(self, block_hash: bytes) -> bool:
         """Return True if a block with this content can be reused."""
         return block_hash in self._by_hash

@@ -10,7 +10,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device, DeviceType
-from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
+from bitnet_hal.launcher import Launcher, RecordedLaunches
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
 
@@ -23,6 +23,7 @@ from bitnet_core.engine.run.batch import (
     prompt_sizes,
     unused_rows,
 )
+from bitnet_core.engine.run.decode_recordings import VERIFY, DecodeRecordings
 from bitnet_core.engine.run.earlier_layers import EarlierLayers
 from bitnet_core.engine.run.logits_reader import LogitsReader
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
@@ -37,9 +38,6 @@ from bitnet_core.plan.kinds import plan_class
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.prediction import PredictionPlan
 from bitnet_core.plan.scratch import Scratch, logit_rows
-
-_VERIFY = "verify "
-"""Prefix of the kind of a recording in which a request may have several rows."""
 
 
 class Runner:
@@ -94,7 +92,8 @@ class Runner:
         self._split = SplitSteps(earlier, launcher, self._decode, lock) if earlier else None
         self.direct = self._split is not None and self._split.direct
         self._prompts = PromptBodies(device, launcher, pool, self.plan, cache)
-        self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
+        kept = self._rollback.inputs if self._rollback else None
+        self._recordings = DecodeRecordings(launcher, self.plan, self._decode, cache, kept)
         self.multi_step = self._multi_step_decoder(cache)
         self._verified: list[ScheduledTokens] = []
 
@@ -106,10 +105,10 @@ class Runner:
             self._decode,
             self._most_rows,
             cache,
-            partial(self._recorded, "greedy"),
+            partial(self._recordings.get, "greedy"),
             self._replay_greedy if self._split else self.launcher.replay,
             run_ahead=self.direct or self._split is None,
-            changed=self._split.forget if self._split else lambda: None,
+            changed=self._split.forget if self._split else None,
         )
 
     def _prepare_speculation(self, plan: HybridPlan, verify_rows: int, chunk: int) -> None:
@@ -198,9 +197,8 @@ class Runner:
         """Start to compile the kernels of greedy steps that decode each of `sizes` requests, if the device can compile
         in other threads."""
         if "compile-ahead" in self.device.info.features:
-            with self.launcher.announcing():
-                for size in sizes:
-                    self._step("greedy", size)
+            for size in sizes:
+                self._recordings.compile_ahead("greedy", size)
 
     def compile_prompts_ahead(self, chunk: int, ends: Sequence[int]) -> None:
         """Do so for the usual prompt steps of at most `chunk` rows, and for the first tokens of each of `ends`
@@ -263,7 +261,7 @@ class Runner:
         if self._rollback:
             self._rollback.save(scheduled, size)
         k = self._logits.list_length(logits_requests)
-        self._replay_uploaded(_VERIFY + (f"top{k}" if k else "logits"), scheduled, size)
+        self._replay_uploaded(VERIFY + (f"top{k}" if k else "logits"), scheduled, size)
         if k:
             return self._logits.lists(self._decode, logits_requests, k, self.tokens, size)
         return self._logits.read(self._decode, logits_requests, self.tokens)
@@ -310,8 +308,9 @@ class Runner:
     def recordings(self) -> dict[str, RecordedLaunches]:
         """Return all recordings by name. Replaying one advances its rows, so there may be no requests then."""
         self.multi_step.forget()
-        found = {f"{kind} decode, {size} rows": recorded for (kind, size), recorded in self._recordings.items()}
-        return found | {f"prompt, {rows} rows": body for rows, body in self._prompts.recordings().items()}
+        return self._recordings.named() | {
+            f"prompt, {rows} rows": body for rows, body in self._prompts.recordings().items()
+        }
 
     def drop_scratch(self) -> bool:
         """Free the buffers that only prompts need; False if there were none."""
@@ -320,9 +319,7 @@ class Runner:
 
     def free(self) -> None:
         """Free scratch, recordings and the cache, but not the weights."""
-        for recorded in self._recordings.values():
-            recorded.recording.close()
-        self._recordings.clear()
+        self._recordings.close()
         self.drop_scratch()
         self._free_buffers()
         if self._split:
@@ -344,7 +341,7 @@ class Runner:
 
     def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens], size: int) -> None:
         """Upload `rows` and replay a recorded step of `size` rows."""
-        recorded = self._recorded(kind, size)
+        recorded = self._recordings.get(kind, size)
         self.multi_step.forget()
         self.cache.upload_tables()
         self._decode.upload("step", build_batch(self.cache, rows, size))
@@ -352,24 +349,3 @@ class Runner:
             self._split.replay(recorded, size)
         else:
             self.launcher.replay(recorded)
-
-    def _recorded(self, kind: str, size: int) -> RecordedLaunches:
-        """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length; after
-        _VERIFY for a step in which a request may have several rows."""
-        recorded = self._recordings.get((kind, size))
-        if recorded is None:
-            recorded = self._recordings[kind, size] = self.launcher.record(self._step(kind, size))
-        return recorded
-
-    def _step(self, kind: str, size: int) -> list[Launch]:
-        choice = kind.removeprefix(_VERIFY)
-        verifies = choice != kind
-        kept = self._rollback.inputs if self._rollback and verifies else None
-        launches = self.plan.body(self._decode, self.cache, size, decode=not verifies, kept=kept)
-        keep = 0 if choice == "logits" else 1 if choice == "greedy" else int(choice.removeprefix("top"))
-        launches += self.plan.head(self._decode, size, size, keep)
-        if choice == "greedy":
-            launches.append(self.plan.advance(self._decode, self.cache, size))
-        elif keep:
-            launches.append(self.plan.shortlist(self._decode, size, keep))
-        return launches

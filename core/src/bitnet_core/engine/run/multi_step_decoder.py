@@ -49,7 +49,7 @@ class MultiStepDecoder:
         replay: Callable[[RecordedLaunches, int], None],
         *,
         run_ahead: bool = True,
-        changed: Callable[[], None] = lambda: None,
+        changed: Callable[[], None] | None = None,
     ) -> None:
         self._replay = replay
         self._changed = changed
@@ -141,11 +141,16 @@ class MultiStepDecoder:
             self._recording = self._recorded(size)
             self.size = size
             self._ring = self._scratch.view("history", size)
-        self._scratch.upload("step", build_batch(self._cache, rows, self.size))
-        self._changed()
+        self._upload_rows(build_batch(self._cache, rows, self.size), 0)
         self._history_used = HISTORY  # the ring restarts
         self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
         self._moving = set(self._rows.values())
+
+    def _upload_rows(self, rows: npt.NDArray[np.int32], first: int) -> None:
+        """Copy rows to the step buffer, from row `first` on."""
+        self._scratch.upload("step", rows, first)
+        if self._changed is not None:
+            self._changed()
 
     def _queue(self, buffer_rows: Iterable[int], count: int) -> StepsInFlight:
         first = self.prepare(buffer_rows, count)
@@ -156,8 +161,7 @@ class MultiStepDecoder:
         """Prepare `count` steps of the rows in `buffer_rows`, and deactivate all others. Returns the column of the
         token ring for the first tokens."""
         for buffer_row in sorted(self._moving.difference(buffer_rows)):
-            self._scratch.upload("step", unused_rows(1), buffer_row)
-            self._changed()
+            self._upload_rows(unused_rows(1), buffer_row)
             self._moving.remove(buffer_row)
         if self._history_used + count > HISTORY:
             ring = np.zeros((self.size, HISTORY + 1), np.int32)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import ternaries
 from bitnet_core.model.config import ModelConfig
 
 Target = Literal["i2_s", "tq2_0", "tq1_0", "q2_0", "pq2_0", "stq1_0", "safetensors", "mlx"]
-TARGETS: tuple[Target, ...] = get_args(Target)
 
 
 @dataclass(frozen=True, slots=True)
