@@ -2,7 +2,7 @@
 
 Prints the time of the step, its time without programmatic launch, and for each kernel the time saved without it.
 
-    python plugins/bitnet-cuda/benchmarks/batches.py [--texts 8,32,64] [--shape 2b4t]
+    python plugins/bitnet-cuda/benchmarks/batches.py [--texts 8,32,64] [--shape 2b4t] [--deterministic]
 
 `bitnet bench --profile` measures such a step only after requests have ended, when attention reads less, and each launch
 separately. Only this script shows the effect of launches on each other.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from bitnet_core.api import Model, load
 from bitnet_core.formats.synthetic import SyntheticSource
-from decode import NEVER, replay_time
+from decode import NEVER, replay_time, watched_steps
 
 PROMPT, TOKENS, MIDDLE = 128, 128, 64
 
@@ -36,15 +36,9 @@ def step_in_the_middle(model: Model, texts: int) -> list[Any]:
     running = [engine.add_request(prompt, max_tokens=TOKENS) for prompt in prompts]
     while min(text.generated_tokens for text in running) < MIDDLE:
         engine.step()
-    replay = device.replay
-
-    def watched(recording: Any) -> None:
-        seen.append(recording)
-        replay(recording)
-
-    device.replay = watched
-    engine.step()
-    device.replay = replay
+    with watched_steps(device, seen.append):
+        while not seen:  # steps that were queued ahead are not replayed again
+            engine.step()
     return [launch for launch in seen[-1].launches if launch.kernel.spec.name != NEVER]
 
 
@@ -68,9 +62,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", default="8,32,64")
     parser.add_argument("--shape", default="2b4t")
+    parser.add_argument("--deterministic", action="store_true")
     arguments = parser.parse_args()
     for texts in map(int, arguments.texts.split(",")):
-        with load(SyntheticSource(arguments.shape), "cuda:0", max_sequences=texts) as model:
+        source = SyntheticSource(arguments.shape)
+        with load(source, "cuda:0", max_sequences=texts, deterministic=arguments.deterministic) as model:
             show(model.device, texts, step_in_the_middle(model, texts))
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -64,19 +65,30 @@ def without(device: Any, recording: Any) -> str:
     return f"a step takes {timed(NEVER):.0f} us; " + ", ".join(f"{name} {us:.0f}" for name, us in parts.items())
 
 
+@contextmanager
+def watched_steps(device: Any, seen: Callable[[Any], object]) -> Iterator[None]:
+    """Call `seen` with the recording of each greedy step before the device replays it."""
+    replay = device._replay_many
+
+    def watched(recording: Any, times: int) -> None:
+        if any(launch.kernel.spec.name == NEVER for launch in recording.launches):
+            seen(recording)
+        replay(recording, times)
+
+    device._replay_many = watched
+    try:
+        yield
+    finally:
+        del device._replay_many  # the class has its own
+
+
 def in_the_middle(model: Model, positions: int, look: Callable[[Any, Any], str]) -> str:
     """Call `look` with the device and the recording of a step during a generation, and return its result."""
     device: Any = model.device
-    replay, said = device.replay, []
-
-    def watched(recording: Any) -> None:
-        if not said:
-            said.append(look(device, recording))
-        replay(recording)
-
-    device.replay = watched
-    model.generate(np.random.default_rng(0).integers(0, model.config.tokens, positions).tolist(), max_tokens=8)
-    device.replay = replay
+    said: list[str] = []
+    prompt = np.random.default_rng(0).integers(0, model.config.tokens, positions).tolist()
+    with watched_steps(device, lambda recording: said or said.append(look(device, recording))):
+        model.generate(prompt, max_tokens=8)
     return said[0]
 
 
