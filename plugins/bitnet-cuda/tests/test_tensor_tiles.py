@@ -68,21 +68,27 @@ def test_batches_with_block_scales_are_added_up_in_one_order(outs: int, width: i
     assert len(orders) == 1
 
 
-@pytest.mark.parametrize(("outs", "width", "parts"), [*((*one, 1) for one in BLOCK_SCALED), (12288, 4096, 2)])
+@pytest.mark.parametrize(
+    ("outs", "width", "parts"), [*((*one, 1) for one in BLOCK_SCALED), (12288, 4096, 2), (17408, 5120, 2)]
+)
 def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: int, parts: int) -> None:
     """Check that warps have all columns, and that a block fits a multiprocessor."""
     constants = {"BLOCK": 128, "ABLOCK": 32}
     tiles = [block_rows(constants, {"rows": rows, "outs": outs, "width": width}, parts) for rows in range(1, 9)]
     assert all(tile == tiles[0] for tile in tiles)
-    if tiles[0] is None:  # too long for two blocks, or too many outputs for one round of them
-        assert (outs, width) in ((5120, 17408), (34816, 5120))
-        return
+    assert tiles[0] is not None
     private, tile = tiles[0].private, tiles[0].tile
-    assert private["GROUP"] // 32 * 256 * tile["SPLITS"] >= width
+    assert private["GROUP"] // 32 * 256 * private["STEPS"] * tile["SPLITS"] >= width
     assert 16 * private["PIECES"] == parts * tile["TILE_N"]
     assert private["SHARED"] <= MOST_SHARED - 1024
     in_turns = outs > 100_000
     assert (ceil_div(outs, tile["TILE_N"]) * tile["SPLITS"] > MULTIPROCESSORS) is in_turns
+
+
+@pytest.mark.parametrize(("outs", "width", "parts"), [(5120, 24576, 1), (12288, 8192, 2)])
+def test_rows_that_are_too_long_for_the_warps_of_two_blocks(outs: int, width: int, parts: int) -> None:
+    params = {"rows": 8, "outs": outs, "width": width}
+    assert block_rows({"BLOCK": 128, "ABLOCK": 32}, params, parts) is None
 
 
 @pytest.mark.parametrize(("block", "ablock"), [(64, 32), (128, 0)])

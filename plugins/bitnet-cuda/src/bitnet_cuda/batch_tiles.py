@@ -17,10 +17,12 @@ MOST_STATIC_SHARED = 48 << 10
 """The maximum bytes of shared memory of a block that asks for no dynamic shared memory."""
 GROUP_WORKSPACE = 4 << 20
 """The bytes in which blocks of matmul_ternary_group.cu that share outputs exchange sums."""
-MOST_ROW_WARPS = 16
-"""The maximum number of warps of block_rows.cuh that have all columns: with more, registers spill."""
-MOST_SHARING_WARPS = 24
-"""The same if two blocks share the columns."""
+MOST_ROW_WARPS = 24
+"""The maximum number of warps of block_rows.cuh that have all columns, one unit each."""
+MOST_SHARING_WARPS = 12
+"""The same if two blocks share the columns; warps with several units need more registers."""
+MOST_STEPS = 3
+"""The maximum number of units of such a warp."""
 MOST_PIECES = 12
 """The pieces of 16 weight rows of a block of block_rows.cuh if each multiprocessor has several blocks in turns."""
 LINE = 512
@@ -152,21 +154,24 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
     )
 
 
-def block_rows_tile(pieces: int, warps: int, splits: int) -> Tuning | None:
+def block_rows_tile(pieces: int, warps: int, splits: int, steps: int = 1) -> Tuning | None:
     """Return the tuning of the kernels of block_rows.cuh, or None if it does not fit a block.
 
-    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns, 256 for each warp.
+    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns. steps: the units of 256
+    columns of a warp.
     """
     group = 32 * warps
-    pitch = ceil_div(2 * warps, 8) * 8 + 4
+    pitch = ceil_div(2 * steps * warps, 8) * 8 + 4
     sums = 128 * pieces
-    room = max(sums, 8 * (72 + 8 + 8))  # words of a warp: its sums take the place of its activations
+    room = max(sums, steps * 8 * (72 + 8 + 8))  # words of a warp: its sums take the place of its activations
     shared = 4 * (warps * room + 16 * pieces * pitch + (sums if splits > 1 else 0))
     if shared > MOST_SHARED - 1024:
         return None
-    depth = 4 if group <= 384 else 3 if group <= 512 else 2 if group <= 640 else 1
+    depth = 3 if steps == 2 else 1
+    if steps == 1:
+        depth = 4 if group <= 384 else 3 if group <= 512 else 1
     tile = {"TILE_N": 16 * pieces, "TILE_T": FEW_ROWS, "SPLITS": splits}
-    return tuned(group, tile, "rows", PIECES=pieces, DEPTH=min(depth, pieces), ROOM=room, SHARED=shared)
+    return tuned(group, tile, "rows", PIECES=pieces, DEPTH=min(depth, pieces), ROOM=room, STEPS=steps, SHARED=shared)
 
 
 def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
@@ -180,16 +185,19 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     units = ceil_div(int(params["width"]), 256)
     if units <= MOST_ROW_WARPS:
         splits = 1
-    elif parts == 1 and units <= 2 * MOST_SHARING_WARPS:
+        steps = 1
+    elif parts == 1 and units <= 2 * MOST_SHARING_WARPS * MOST_STEPS:
         splits = 2
+        steps = ceil_div(units, 2 * MOST_SHARING_WARPS)
     else:
         return None
+    warps = max(2, ceil_div(units, splits * steps))
     pieces = ceil_div(ceil_div(parts * int(params["outs"]), 16) * splits, MULTIPROCESSORS)
     if pieces > 2 * MOST_PIECES:  # blocks in turns
         if splits > 1:
             return None
         pieces = ceil_div(pieces, ceil_div(pieces, MOST_PIECES))
-    tuning = block_rows_tile(pieces, max(2, ceil_div(units, splits)), splits)
+    tuning = block_rows_tile(pieces, warps, splits, steps)
     if tuning is None or parts == 1:
         return tuning
     return replace(tuning, variant="block_rows", tile={**tuning.tile, "TILE_N": 8 * pieces})

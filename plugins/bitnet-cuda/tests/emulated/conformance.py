@@ -103,12 +103,14 @@ class TestConformance(BackendConformance):
         for first, count in ((0, 2), (62, 2), (30, 9), (7, 17), (1, 33)):
             assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
 
-    @pytest.mark.parametrize(("pieces", "warps", "splits"), [(5, 17, 1), (3, 9, 2), (9, 5, 4)])
+    @pytest.mark.parametrize(
+        ("pieces", "warps", "splits", "steps"), [(5, 17, 1, 1), (3, 9, 2, 1), (9, 5, 4, 1), (4, 9, 1, 2), (5, 2, 4, 3)]
+    )
     def test_one_to_eight_rows_with_block_scales_have_the_same_bits(
-        self, bench: Bench, pieces: int, warps: int, splits: int, monkeypatch: pytest.MonkeyPatch
+        self, bench: Bench, pieces: int, warps: int, splits: int, steps: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Compare rows of one tuning, with blocks that share columns and with more pieces than are under way."""
-        tile = batch_tiles.block_rows_tile(pieces, warps, splits)
+        tile = batch_tiles.block_rows_tile(pieces, warps, splits, steps)
         assert tile is not None
         monkeypatch.setattr(decode_tiles, "block_rows", lambda *_: tile)
         monkeypatch.setattr(decode_tiles, "block_ring", lambda *_: None)
@@ -123,7 +125,7 @@ class TestConformance(BackendConformance):
     def test_gate_and_up_quantize_their_output_in_a_recording(
         self, bench: Bench, rows: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        few = batch_tiles.block_rows_tile(4, 2, 1)
+        few = batch_tiles.block_rows_tile(4, 1, 1, 2)
         many = batch_tiles.block_group_tile(32, 384, 3, 1)
         assert few is not None
         assert many is not None
@@ -134,14 +136,15 @@ class TestConformance(BackendConformance):
         joined_as_apart(bench, "matmul_ternary_glu", launch, "m", rows, 256)
 
     @pytest.mark.parametrize("group_size", [32, 128])
-    def test_attention_quantizes_its_output_in_a_recording(self, bench: Bench, group_size: int) -> None:
-        chosen = [case for case in cases_of("rope_attention") if "f16" in case.label]
+    @pytest.mark.parametrize("attention", ["rope_attention", "rope_attention_mixed"])
+    def test_attention_quantizes_its_output_in_a_recording(self, bench: Bench, attention: str, group_size: int) -> None:
+        chosen = [case for case in cases_of(attention) if "f16" in case.label]
         found = [case.launch() for case in chosen]
         found = [one for one in found if one.params["head_dim"] == 128 and one.params["rows"] > 1]
         assert found
         for launch in found:
             width = int(launch.params["n_heads"] * 128)
-            joined_as_apart(bench, "rope_attention", launch, "out", int(launch.params["rows"]), width, group_size)
+            joined_as_apart(bench, attention, launch, "out", int(launch.params["rows"]), width, group_size)
 
     @pytest.mark.parametrize("stages", [2, 3])
     def test_a_row_whose_weights_are_more_than_is_under_way(
