@@ -85,8 +85,8 @@ def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: i
     assert (ceil_div(outs, tile["TILE_N"]) * tile["SPLITS"] > MULTIPROCESSORS) is in_turns
 
 
-@pytest.mark.parametrize(("outs", "width", "parts"), [(5120, 24576, 1), (12288, 8192, 2)])
-def test_rows_that_are_too_long_for_the_warps_of_two_blocks(outs: int, width: int, parts: int) -> None:
+@pytest.mark.parametrize(("outs", "width", "parts"), [(5120, 32768, 1), (16384, 12288, 1), (12288, 8192, 2)])
+def test_few_rows_of_too_many_columns_or_outputs_have_another_kernel(outs: int, width: int, parts: int) -> None:
     params = {"rows": 8, "outs": outs, "width": width}
     assert block_rows({"BLOCK": 128, "ABLOCK": 32}, params, parts) is None
 

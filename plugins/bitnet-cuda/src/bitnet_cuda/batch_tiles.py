@@ -18,11 +18,15 @@ MOST_STATIC_SHARED = 48 << 10
 GROUP_WORKSPACE = 4 << 20
 """The bytes in which blocks of matmul_ternary_group.cu that share outputs exchange sums."""
 MOST_ROW_WARPS = 24
-"""The maximum number of warps of block_rows.cuh that have all columns, one unit each."""
-MOST_SHARING_WARPS = 12
-"""The same if two blocks share the columns; warps with several units need more registers."""
+"""The maximum number of warps of block_rows.cuh that have all columns, 256 each."""
+MOST_STEPPING_WARPS = 16
+"""The maximum number of warps that take their columns in steps."""
 MOST_STEPS = 3
-"""The maximum number of units of such a warp."""
+"""The maximum number of steps."""
+MOST_STEP_PIECES = 5
+"""The pieces of 16 weight rows of a block whose warps take several steps: a thread has sums of all pieces."""
+FEW_PIECES = 3
+"""The pieces up to which steps of half as many warps are as fast as one step."""
 MOST_PIECES = 12
 """The pieces of 16 weight rows of a block of block_rows.cuh if each multiprocessor has several blocks in turns."""
 LINE = 512
@@ -157,21 +161,28 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
 def block_rows_tile(pieces: int, warps: int, splits: int, steps: int = 1) -> Tuning | None:
     """Return the tuning of the kernels of block_rows.cuh, or None if it does not fit a block.
 
-    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns. steps: the units of 256
-    columns of a warp.
+    pieces: the pieces of 16 weight rows of a block. splits: the blocks that share the columns, 256 for each warp in
+    each of its steps.
     """
     group = 32 * warps
-    pitch = ceil_div(2 * steps * warps, 8) * 8 + 4
+    pitch = ceil_div(2 * warps * steps, 8) * 8 + 4
     sums = 128 * pieces
     room = max(sums, steps * 8 * (72 + 8 + 8))  # words of a warp: its sums take the place of its activations
     shared = 4 * (warps * room + 16 * pieces * pitch + (sums if splits > 1 else 0))
     if shared > MOST_SHARED - 1024:
         return None
-    depth = 3 if steps == 2 else 1
-    if steps == 1:
-        depth = 4 if group <= 384 else 3 if group <= 512 else 1
+    depth = 4 if group <= 384 else 3 if group <= 512 else 1
     tile = {"TILE_N": 16 * pieces, "TILE_T": FEW_ROWS, "SPLITS": splits}
-    return tuned(group, tile, "rows", PIECES=pieces, DEPTH=min(depth, pieces), ROOM=room, STEPS=steps, SHARED=shared)
+    return tuned(
+        group,
+        tile,
+        "rows",
+        PIECES=pieces,
+        DEPTH=min(depth, pieces * steps),
+        STEPS=steps,
+        ROOM=room,
+        SHARED=shared,
+    )
 
 
 def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
@@ -183,24 +194,31 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if not constants["ABLOCK"] or constants["BLOCK"] < 128:
         return None
     units = ceil_div(int(params["width"]), 256)
-    if units <= MOST_ROW_WARPS:
-        splits = 1
-        steps = 1
-    elif parts == 1 and units <= 2 * MOST_SHARING_WARPS * MOST_STEPS:
-        splits = 2
-        steps = ceil_div(units, 2 * MOST_SHARING_WARPS)
-    else:
-        return None
-    warps = max(2, ceil_div(units, splits * steps))
-    pieces = ceil_div(ceil_div(parts * int(params["outs"]), 16) * splits, MULTIPROCESSORS)
+    total_pieces = ceil_div(parts * int(params["outs"]), 16)
+    pieces = ceil_div(total_pieces, MULTIPROCESSORS)
+    one_step = units <= MOST_STEPPING_WARPS or parts > 1 or pieces > FEW_PIECES
+    if units > MOST_ROW_WARPS or not one_step:
+        return _block_rows_in_steps(total_pieces, units) if parts == 1 else None
     if pieces > 2 * MOST_PIECES:  # blocks in turns
-        if splits > 1:
-            return None
         pieces = ceil_div(pieces, ceil_div(pieces, MOST_PIECES))
-    tuning = block_rows_tile(pieces, warps, splits, steps)
+    tuning = block_rows_tile(pieces, max(2, units), 1)
     if tuning is None or parts == 1:
         return tuning
     return replace(tuning, variant="block_rows", tile={**tuning.tile, "TILE_N": 8 * pieces})
+
+
+def _block_rows_in_steps(total_pieces: int, units: int) -> Tuning | None:
+    """Return the tuning of a product whose warps take their columns in steps; None if it has many outputs or columns.
+
+    total_pieces: the pieces of 16 weight rows. units: the columns in units of 256. Two blocks share the columns if one
+    would need too many steps.
+    """
+    for splits in (1, 2):
+        steps = ceil_div(units, splits * MOST_STEPPING_WARPS)
+        pieces = ceil_div(total_pieces * splits, MULTIPROCESSORS)
+        if steps <= MOST_STEPS and pieces <= MOST_STEP_PIECES:
+            return block_rows_tile(pieces, ceil_div(units, splits * steps), splits, steps)
+    return None
 
 
 def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:

@@ -13,9 +13,9 @@ from bitnet_hal.base import Bound
 from bitnet_hal.driver_methods import DriverMethods
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_hal.features import MAX_MARKS
-from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, Tuning
+from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, MemoryKind, Tuning
 
-from bitnet_cuda import compile, nvml, recording, tensor_maps, tuning
+from bitnet_cuda import compile, joined_norms, nvml, recording, tensor_maps, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
@@ -72,6 +72,8 @@ class CudaDevice(StreamDevice):
         offered = info if tensor_cores else replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS)
         self._variants: dict[tuple[object, ...], StreamKernel] = {}
         super().__init__(offered, api, calls(api, context, pool=self.ordered_free))
+        squares = self._alloc(joined_norms.SQUARES_BYTES, MemoryKind.DEVICE)
+        self._squares = Bound(squares, 0, squares.nbytes)
 
     def check(self, result: Result, operation: str, *, requested: int = 0, free: int = -1) -> Result:
         """See StreamDevice."""
@@ -150,6 +152,7 @@ class CudaDevice(StreamDevice):
         return self._variants[key]
 
     def _queue_all(self, launches: Sequence[StreamLaunch]) -> None:
+        launches = joined_norms.shared_norms(launches, self._variant, self._squares)
         launches = recording.joined(launches, self._variant)
         overlaps = recording.may_overlap(launches)
         ahead = recording.weights_ahead(launches)
@@ -237,6 +240,8 @@ class CudaDevice(StreamDevice):
         }
 
     def _close(self) -> None:
+        self.calls.select()
+        self.calls.free(self._squares.buffer.address, self.stream)
         super()._close()
         for mark in self._marks:
             self.api.cuEventDestroy(mark)

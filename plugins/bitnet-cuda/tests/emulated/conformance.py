@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_cuda import batch_tiles, compile, decode_tiles, recording, tensor_tiles
+from bitnet_cuda import batch_tiles, compile, decode_tiles, joined_norms, recording, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.device import DeviceInfo, Tuning
@@ -24,6 +24,7 @@ from bitnet_hal.testing import BackendConformance
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, blank, expected
 from bitnet_hal.testing.cases.fused import _matmul_glu
 from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.cases.ternary import _block
 from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.testing.workbench import Bench
 
@@ -104,7 +105,8 @@ class TestConformance(BackendConformance):
             assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
 
     @pytest.mark.parametrize(
-        ("pieces", "warps", "splits", "steps"), [(5, 17, 1, 1), (3, 9, 2, 1), (9, 5, 4, 1), (4, 9, 1, 2), (5, 2, 4, 3)]
+        ("pieces", "warps", "splits", "steps"),
+        [(5, 17, 1, 1), (3, 9, 2, 1), (9, 5, 4, 1), (3, 6, 1, 3), (1, 9, 1, 2), (5, 2, 2, 5)],
     )
     def test_one_to_eight_rows_with_block_scales_have_the_same_bits(
         self, bench: Bench, pieces: int, warps: int, splits: int, steps: int, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +127,7 @@ class TestConformance(BackendConformance):
     def test_gate_and_up_quantize_their_output_in_a_recording(
         self, bench: Bench, rows: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        few = batch_tiles.block_rows_tile(4, 1, 1, 2)
+        few = batch_tiles.block_rows_tile(4, 2, 1)
         many = batch_tiles.block_group_tile(32, 384, 3, 1)
         assert few is not None
         assert many is not None
@@ -134,6 +136,29 @@ class TestConformance(BackendConformance):
         monkeypatch.setattr(batch_tiles, "glu", lambda *_, **__: few if rows <= 8 else many)
         launch = _matmul_glu(np.random.default_rng(rows), rows, 256, 384, SILU, 128, 32)
         joined_as_apart(bench, "matmul_ternary_glu", launch, "m", rows, 256)
+
+    @pytest.mark.parametrize(("pieces", "warps", "splits", "steps"), [(2, 2, 1, 1), (4, 1, 2, 1), (2, 1, 1, 2)])
+    @pytest.mark.parametrize("rows", [1, 3, 8])
+    def test_two_products_share_the_norm_between_them(
+        self,
+        bench: Bench,
+        rows: int,
+        pieces: int,
+        warps: int,
+        splits: int,
+        steps: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        before = batch_tiles.block_rows_tile(pieces, warps, splits, steps)
+        after = batch_tiles.block_rows_tile(3, 2, 1)
+        glu = batch_tiles.block_rows_tile(4, 2, 1)
+        assert glu is not None
+        glu = replace(glu, variant="block_rows", tile={**glu.tile, "TILE_N": 32})
+        tiles = {0: after, 1: before}
+        monkeypatch.setattr(decode_tiles, "ternary_block", lambda constants, *_, **__: tiles[constants["ADD"]])
+        monkeypatch.setattr(batch_tiles, "glu", lambda *_, **__: glu)
+        for gated in (False, True):
+            norm_as_apart(bench, rows, gated=gated)
 
     @pytest.mark.parametrize("group_size", [32, 128])
     @pytest.mark.parametrize("attention", ["rope_attention", "rope_attention_mixed"])
@@ -208,6 +233,57 @@ def joined_as_apart(
     device.synchronize()
     for name in names:
         assert np.array_equal(bench.read(second.views[name]), apart[name]), name
+    bench.tidy()
+
+
+def norm_as_apart(bench: Bench, rows: int, *, gated: bool) -> None:
+    """Compare a norm between two products in a recording with separate launches.
+
+    The second row is zeros, and the third has a NaN.
+    """
+    device: Any = bench.device
+    width, outs = 256, 64
+    product = Case("matmul_ternary_block", "before", _block, (rows, width, 384, 128, 1, False, 32)).launch()
+    product.arrays["scale"].reshape(rows, -1)[1:2] = 0
+    product.arrays["y"].reshape(rows, -1)[1:2] = 0
+    product.arrays["y"].reshape(rows, -1)[2:3, 70] = np.nan
+    before = bench.prepare(CATALOGUE["matmul_ternary_block"], product)
+    quantize = CaseLaunch(
+        {"rows": rows, "width": width, "stride": width, "eps": 1e-6},
+        {
+            "x": np.zeros(rows * width, np.float32),
+            "gamma": np.random.default_rng(rows).uniform(-2, 2, width).astype(np.float32),
+            "q": blank(rows * width, "i8"),
+            "scale": blank(rows * width // 32, "f32"),
+            "qsum": blank(rows * width // 32, "i32"),
+        },
+        {"NORM": 1, "ABLOCK": 32},
+    )
+    norm = bench.prepare(CATALOGUE["rms_norm_quantize"], quantize, {"x": before.views["y"]})
+    shared = {name: norm.views[name] for name in ("q", "scale", "qsum")}
+    if gated:
+        case = Case("matmul_ternary_glu", "after", _matmul_glu, (rows, outs, width, SILU, 128, 32))
+    else:
+        case = Case("matmul_ternary_block", "after", _block, (rows, outs, width, 128, 0, False, 32))
+    after = bench.prepare(case.spec, case.launch(), shared)
+    outputs = {"y": before.views["y"], "result": after.views["m" if gated else "y"]}
+    start = bench.read(outputs["y"]).copy()
+    launches = before, norm, after
+    for one in launches:
+        one.run(device)
+    apart = {name: bench.read(view).copy() for name, view in outputs.items()}
+    assert np.isfinite(apart["result"].view(np.float32).reshape(rows, -1)[:2]).all()
+    bench.write(outputs["y"], start)
+    for view in (*shared.values(), outputs["result"]):
+        bench.write(view, np.full(view.nbytes, 77, np.uint8))
+    with device.record() as recorded:
+        for one in launches:
+            one.run(device)
+    assert len(joined_norms.shared_norms(recorded.launches, lambda made, _: made, device._squares)) == 2
+    device.replay(recorded)
+    device.synchronize()
+    for name, view in outputs.items():
+        assert np.array_equal(bench.read(view), apart[name]), name
     bench.tidy()
 
 

@@ -1,10 +1,16 @@
 // matmul_ternary_block for one to eight rows (block_rows.cuh): y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a]
 // * (sum over the 32 columns of a of (code[n,k] - 1) q[t,k]).
 // A block computes TILE_N = 16 PIECES outputs of all rows. With SPLITS > 1 it computes its columns' share of them; the
-// blocks of the cluster then add up and store an equal number of sums each.
+// blocks of the cluster then add up and store an equal number of sums each. JOINED and NORMED: see joined_norm.cuh.
 #include "prelude.cuh"
 #include "block_rows.cuh"
+#if JOINED
+#define NORM_OF_Y , const float *gamma, u32 *y_q, float *y_largest, int *y_qsum, float *y_squares
+#else
+#define NORM_OF_Y
+#endif
 #define OWN (SUMS / SPLITS)  // sums that a block stores
+#define OWN_ROWS (TILE_N / SPLITS)
 #define EACH ((OWN + GROUP - 1) / GROUP)
 #if SPLITS > 1
 #include "cluster.cuh"
@@ -12,8 +18,8 @@ KERNEL_CLUSTER_ALONE(SPLITS)
 #else
 KERNEL_RESIDENT(1)
 #endif
-matmul_ternary_block(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum, float* __restrict__ y, u32 rows,
-                     u32 outs, u32 width, u32 y_stride, u32 y_first) {
+matmul_ternary_block(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum,
+                     float* __restrict__ y SQUARES_OF_Q NORM_OF_Y, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
     DYNAMIC_SHARED(Words, pool);
     float *partial = (float*)pool, *scales = partial + WARPS * ROOM;
     u32 n0 = blockIdx.x * TILE_N;
@@ -29,7 +35,7 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
 #if SPLITS > 1
     cluster_arrive();
 #endif
-    multiply_rows(partial, scales, w, wscale, q, scale, qsum, rows, width, [=](u32 j) { return min(n0 + j, outs - 1); }, [&] {
+    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, rows, width, [=](u32 j) { return min(n0 + j, outs - 1); }, [&] {
 #pragma unroll
         for (u32 j = 0; j < EACH; j++) old[j] = ADD && at(j) ? *at(j) : 0.0f;
     });
@@ -50,6 +56,15 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
 #else
         float value = sum_of_warps(partial, number(j));
 #endif
-        *at(j) = ADD ? old[j] + value : value;
+        if (ADD) value = old[j] + value;
+        *at(j) = value;
+#if JOINED
+        Place place(number(j));
+        scales[place.token * (OWN_ROWS + 4) + place.row % OWN_ROWS] = value;  // all threads have read the scales
+#endif
     }
+#if JOINED
+    __syncthreads();
+    NormedCodes{gamma, y_q, y_largest, y_qsum, y_squares}.store_all<OWN_ROWS>(scales, rows, n0 + blockIdx.z * OWN_ROWS, outs);
+#endif
 }

@@ -84,6 +84,11 @@ __device__ inline void fetch_ahead(const u8* ahead, u32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     u32 blocks = gridDim.x * gridDim.y * gridDim.z;
     u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+#ifdef AHEAD_PIECES
+    if (threadIdx.x == 0 && bytes)
+        for (u32 i = block; i < AHEAD_PIECES; i += blocks) fetch(ahead + (size_t)i * AHEAD_PITCH + AHEAD_SKIP, AHEAD_BYTES);
+    return;
+#endif
     u32 share = ((bytes + blocks - 1) / blocks + 127) / 128 * 128, first = block * share;
     if (threadIdx.x != 0 || first >= bytes) return;
     u32 size = min(share, bytes - first) / 16 * 16;

@@ -36,3 +36,20 @@ __device__ inline u32 four_codes(const float* v, float factor, int& total) {
     total = dot4(0x01010101u, packed, total);
     return packed;
 }
+
+// The sum of squares of a row: of four columns, then of eight neighbouring threads' 32, then of all groups of 32. A
+// norm that is joined with a product (joined_norm.cuh) has the same order, hence the same bits.
+__device__ inline float squares_of_group(const float* v) {
+    float sum = v[0] * v[0];
+    for (int i = 1; i < 4; i++) sum = fmaf(v[i], v[i], sum);
+    for (int d = 1; d < 8; d *= 2) sum += shuffle_xor(sum, d);
+    return sum;
+}
+// Returns the sum over a row's groups in all lanes of a warp.
+__device__ inline float squares_of_row(const float* groups, u32 count) {
+    float sum = 0.0f;
+    for (u32 i = threadIdx.x % 32; i < count; i += 32) sum += groups[i];
+    return warp_sum(sum);
+}
+// share: 1 / width.
+__device__ inline float inverse_root(float squares, float share, float eps) { return rsqrtf(fmaf(squares, share, eps)); }

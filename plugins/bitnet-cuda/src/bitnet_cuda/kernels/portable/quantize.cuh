@@ -9,10 +9,12 @@
 // not earlier.
 #include "codes.cuh"
 
+#define GROUPED (NORM && ABLOCK == 32)  // the sum of squares is that of squares_of_group
+
 template <class Raw>
 __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* scale, int* qsum, u32 row, u32 width,
                                     u32 stride, float eps) {
-    __shared__ float squares_of[GROUP / 32];
+    __shared__ float squares_of[GROUPED ? VECTORS * GROUP / 8 : GROUP / 32];
     __shared__ u32 largest_of[GROUP / 32];
     float v[VECTORS][4], squares = 0.0f;
     Four weights[VECTORS];
@@ -28,27 +30,32 @@ __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* 
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         Raw::values(loaded[j], v[j]);
+        if (GROUPED) {
+            float group = squares_of_group(v[j]);
+            if (threadIdx.x % 8 == 0) squares_of[(threadIdx.x + j * GROUP) / 8] = group;
+        }
         for (int i = 0; i < 4; i++) {
-            squares += v[j][i] * v[j][i];
+            if (!GROUPED) squares += v[j][i] * v[j][i];
             if (NORM) v[j][i] *= weights[j].v[i];
         }
         largest = max(largest, largest_bits(v[j]));
     }
     largest = warp_max_bits(largest);
-    if (NORM) squares = warp_sum(squares);
+    if (NORM && !GROUPED) squares = warp_sum(squares);
     if (threadIdx.x % 32 == 0) {
-        squares_of[threadIdx.x / 32] = squares;
+        if (!GROUPED) squares_of[threadIdx.x / 32] = squares;
         largest_of[threadIdx.x / 32] = largest;
     }
     __syncthreads();
     squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < GROUP / 32; i++) {
-        squares += squares_of[i];
+        if (!GROUPED) squares += squares_of[i];
         largest = max(largest, largest_of[i]);
     }
+    if (GROUPED) squares = squares_of_row(squares_of, VECTORS * GROUP / 8);
     bool bad = largest >= 0x7f800000u || (NORM && not_finite(squares));
-    float inverse = NORM ? rsqrtf(squares * share + eps) : 1.0f;
+    float inverse = NORM ? inverse_root(squares, share, eps) : 1.0f;
 #if ABLOCK
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
