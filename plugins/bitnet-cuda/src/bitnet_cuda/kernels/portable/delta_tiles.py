@@ -50,15 +50,13 @@ def rotation(params: Params) -> int:
 def causal_conv1d(params: Params) -> Tuning:
     """Return the tuning of causal_conv1d.cu.
 
-    Few rows have a thread per channel. More rows are divided into strips, each with a thread per channel: up to 32
+    One row has a thread per channel. More rows are divided into strips, each with a thread per channel: up to 32
     strips, the maximum of a block, if there are enough rows.
     """
     rows = int(params["rows"])
     taps = int(params["taps"])
     if rows == 1 and taps <= MOST_TAPS:
         return tuned(128, {"TILE_N": 128}, "row", TAPS=taps)
-    if rows <= FEW_ROWS and taps <= MOST_TAPS:
-        return tuned(64, {"TILE_N": 64}, "few", TAPS=taps, ROWS=FEW_ROWS)
     strips = 4 if rows <= 32 else 32
     return tuned(COLUMNS * strips, {"TILE_N": COLUMNS})
 

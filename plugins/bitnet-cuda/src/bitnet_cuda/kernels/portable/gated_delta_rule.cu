@@ -1,7 +1,7 @@
 // For each row in sequence and each head h with its q, k, v, decay g and beta (see the catalogue): S = g S; S += k
 // (beta (v - S^T k))^T; out = S^T q.
 // A block computes TILE_N columns of a head's state S[key_dim, value_dim]. A thread holds EACH key elements of one
-// column in registers while the rows belong to one sequence, and loads those of the next sequence meanwhile. Sums over keys use S from before the row: with u = S^T k,
+// column in registers while the rows belong to one sequence. Sums over keys use S from before the row: with u = S^T k,
 // w = S^T q and e = beta (v - g u), out = g w + (k . q) e, so one block-wide reduction serves both.
 #include "prelude.cuh"
 #include "delta_gates.cuh"
@@ -13,7 +13,7 @@ struct Sums {
     float u, w;
 };
 
-KERNEL_RESIDENT(2) gated_delta_rule(const float* qkv, const float* gates, const float* rate, const float* dt, const Row* step, float* state,
+KERNEL gated_delta_rule(const float* qkv, const float* gates, const float* rate, const float* dt, const Row* step, float* state,
                         float* out, u32 rows, u32 n_heads, u32 n_key_heads, u32 key_dim, u32 value_dim, float eps) {
     __shared__ float q[2][KEYS], k[2][KEYS];
     __shared__ Sums parts[2][PARTS][TILE_N];
@@ -21,35 +21,20 @@ KERNEL_RESIDENT(2) gated_delta_rule(const float* qkv, const float* gates, const 
     u32 n = blockIdx.y * TILE_N + column, bank = 0;
     bool mine = n < value_dim;
     Gates gate = {gates, rate, dt, n_heads, head};
-    float s[EACH], ahead[EACH], *at = state;
-    int sequence = -1, sequence_ahead = -1;
+    float s[EACH], *at = state;
+    int sequence = -1;
     let_next_start();
     auto each = [=](auto act) {
 #pragma unroll
         for (u32 i = 0; i < EACH; i++)
             if (mine && part * EACH + i < key_dim) act(i, (size_t)(part * EACH + i) * value_dim);
     };
-    auto state_of = [=](const Row& row) { return state + ((size_t)row.sequence * n_heads + head) * key_dim * value_dim + n; };
-    auto load = [=](const Row& row, float (&to)[EACH]) {
-        const float* own = state_of(row);
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++) to[i] = 0.0f;
-        if (row.position) each([&](u32 i, size_t from) { to[i] = own[from]; });
-    };
     auto begin = [&](const Row& row) {
-        at = state_of(row);
-        if (row.sequence == sequence_ahead) {
+        at = state + ((size_t)row.sequence * n_heads + head) * key_dim * value_dim + n;
 #pragma unroll
-            for (u32 i = 0; i < EACH; i++) s[i] = ahead[i];
-        } else {
-            load(row, s);
-        }
+        for (u32 i = 0; i < EACH; i++) s[i] = 0.0f;
+        if (row.position) each([&](u32 i, size_t from) { s[i] = at[from]; });
         sequence = row.sequence;
-    };
-    auto load_ahead = [&](u32 t) {
-        if (t >= rows || step[t].position < 0 || step[t].sequence == sequence) return;
-        load(step[t], ahead);
-        sequence_ahead = step[t].sequence;
     };
     auto end = [&] {
         if (sequence >= 0) each([&](u32 i, size_t to) { at[to] = s[i]; });
@@ -67,7 +52,6 @@ KERNEL_RESIDENT(2) gated_delta_rule(const float* qkv, const float* gates, const 
             end();
             begin(row);
         }
-        load_ahead(t + 1);
         const float* mixed = qkv + (size_t)t * (2 * keys + n_heads * value_dim);
         const float* query = mixed + head % n_key_heads * key_dim;
         for (u32 i = threadIdx.x; i < KEYS; i += GROUP) {

@@ -45,8 +45,7 @@ KERNEL matmul_dense(const Floats* x, const Stored* w, float* y, u32 rows, u32 ou
             if (at >= fours) break;
 #pragma unroll
             for (u32 t = 0; t < TILE_T; t++) {
-                if (t > 0 && t0 + t >= rows) break;
-                Floats in = x[(size_t)(t0 + t) * fours + at];
+                Floats in = x[(size_t)min(t0 + t, rows - 1) * fours + at];
 #pragma unroll
                 for (u32 n = 0; n < TILE_N; n++) {
                     Floats by = four_weights(weights[d][n]);
@@ -57,7 +56,6 @@ KERNEL matmul_dense(const Floats* x, const Stored* w, float* y, u32 rows, u32 ou
     }
 #pragma unroll
     for (u32 i = 0; i < TILE_N * TILE_T; i++) {
-        if (t0 + i % TILE_T >= rows) continue;
         float sum = warp_sum(acc[i / TILE_T][i % TILE_T]);
         if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32][i] = sum;
     }
