@@ -76,7 +76,9 @@ def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: i
     constants = {"BLOCK": 128, "ABLOCK": 32}
     tiles = [block_rows(constants, {"rows": rows, "outs": outs, "width": width}, parts) for rows in range(1, 9)]
     assert all(tile == tiles[0] for tile in tiles)
-    assert tiles[0] is not None
+    if tiles[0] is None:  # too long for two blocks, or too many outputs for one round of them
+        assert (outs, width, parts) in ((5120, 17408, 1), (34816, 5120, 1))
+        return
     private, tile = tiles[0].private, tiles[0].tile
     assert private["GROUP"] // 32 * 256 * private["STEPS"] * tile["SPLITS"] >= width
     assert 16 * private["PIECES"] == parts * tile["TILE_N"]
@@ -85,7 +87,7 @@ def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: i
     assert (ceil_div(outs, tile["TILE_N"]) * tile["SPLITS"] > MULTIPROCESSORS) is in_turns
 
 
-@pytest.mark.parametrize(("outs", "width", "parts"), [(5120, 32768, 1), (16384, 12288, 1), (12288, 8192, 2)])
+@pytest.mark.parametrize(("outs", "width", "parts"), [(5120, 17408, 1), (34816, 12288, 1), (12288, 8192, 2)])
 def test_few_rows_of_too_many_columns_or_outputs_have_another_kernel(outs: int, width: int, parts: int) -> None:
     params = {"rows": 8, "outs": outs, "width": width}
     assert block_rows({"BLOCK": 128, "ABLOCK": 32}, params, parts) is None

@@ -19,14 +19,14 @@ GROUP_WORKSPACE = 4 << 20
 """The bytes in which blocks of matmul_ternary_group.cu that share outputs exchange sums."""
 MOST_ROW_WARPS = 24
 """The maximum number of warps of block_rows.cuh that have all columns, 256 each."""
+MOST_SHARING_WARPS = 24
+"""The same if two blocks share the columns."""
 MOST_STEPPING_WARPS = 16
-"""The maximum number of warps that take their columns in steps."""
-MOST_STEPS = 3
-"""The maximum number of steps."""
-MOST_STEP_PIECES = 5
+"""The same if they take their columns in steps."""
+MOST_STEP_PIECES = 4
 """The pieces of 16 weight rows of a block whose warps take several steps: a thread has sums of all pieces."""
 FEW_PIECES = 3
-"""The pieces up to which steps of half as many warps are as fast as one step."""
+"""The pieces of a block up to which two blocks share the columns of more than MOST_STEPPING_WARPS warps."""
 MOST_PIECES = 12
 """The pieces of 16 weight rows of a block of block_rows.cuh if each multiprocessor has several blocks in turns."""
 LINE = 512
@@ -196,10 +196,12 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     units = ceil_div(int(params["width"]), 256)
     total_pieces = ceil_div(parts * int(params["outs"]), 16)
     pieces = ceil_div(total_pieces, MULTIPROCESSORS)
-    one_step = units <= MOST_STEPPING_WARPS or parts > 1 or pieces > FEW_PIECES
-    if units > MOST_ROW_WARPS or not one_step:
-        return _block_rows_in_steps(total_pieces, units) if parts == 1 else None
+    shared = parts == 1 and units > MOST_STEPPING_WARPS and pieces <= FEW_PIECES
+    if units > MOST_ROW_WARPS or shared:
+        return _block_rows_of_long_rows(total_pieces, units) if parts == 1 else None
     if pieces > 2 * MOST_PIECES:  # blocks in turns
+        if units > MOST_STEPPING_WARPS:
+            return None
         pieces = ceil_div(pieces, ceil_div(pieces, MOST_PIECES))
     tuning = block_rows_tile(pieces, max(2, units), 1)
     if tuning is None or parts == 1:
@@ -207,18 +209,20 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     return replace(tuning, variant="block_rows", tile={**tuning.tile, "TILE_N": 8 * pieces})
 
 
-def _block_rows_in_steps(total_pieces: int, units: int) -> Tuning | None:
-    """Return the tuning of a product whose warps take their columns in steps; None if it has many outputs or columns.
+def _block_rows_of_long_rows(total_pieces: int, units: int) -> Tuning | None:
+    """Return the tuning of a product whose warps take their columns in steps, or two blocks share; None if it has many
+    outputs or columns.
 
-    total_pieces: the pieces of 16 weight rows. units: the columns in units of 256. Two blocks share the columns if one
-    would need too many steps.
+    total_pieces: the pieces of 16 weight rows. units: the columns in units of 256.
     """
-    for splits in (1, 2):
-        steps = ceil_div(units, splits * MOST_STEPPING_WARPS)
-        pieces = ceil_div(total_pieces * splits, MULTIPROCESSORS)
-        if steps <= MOST_STEPS and pieces <= MOST_STEP_PIECES:
-            return block_rows_tile(pieces, ceil_div(units, splits * steps), splits, steps)
-    return None
+    if units > 2 * MOST_SHARING_WARPS:
+        return None
+    pieces = ceil_div(total_pieces, MULTIPROCESSORS)
+    if units > MOST_ROW_WARPS and pieces <= MOST_STEP_PIECES:
+        steps = ceil_div(units, MOST_STEPPING_WARPS)
+        return block_rows_tile(pieces, ceil_div(units, steps), 1, steps)
+    pieces = ceil_div(2 * total_pieces, MULTIPROCESSORS)
+    return block_rows_tile(pieces, ceil_div(units, 2), 2) if pieces <= 2 * MOST_PIECES else None
 
 
 def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
