@@ -54,6 +54,7 @@ ELSEWHERE = {
     "pack_head",
     "approx_logits",
     "refine_logits",
+    "rope_attention_mixed",
 }
 """Kernels that need another model or a larger head, or take the place of all others."""
 

@@ -11,7 +11,7 @@ from bitnet_cuda.kernels.portable.tiles import MEETINGS, WORKSPACE
 from bitnet_cuda.limits import MOST_SHARED
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
-from bitnet_hal.plugin import FEW_ROWS
+from bitnet_hal.plugin import FEW_ROWS, Tuning
 from bitnet_hal.rounding import ceil_div
 
 
@@ -20,6 +20,29 @@ def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
     groups = ((1, 1), (3, 1), (11, 1), (20, 5), (32, 8), (64, 8), (40, 40))
     for rows, (heads, kv_heads), head_dim in itertools.product((1, 2, 8, 33, 512), groups, (6, 32, 64, 80, 128, 256)):
         yield rows, heads, kv_heads, head_dim
+
+
+def test_mixed_rows_have_one_tuning_that_fits_its_workspace_and_the_block() -> None:
+    spec = CATALOGUE["rope_attention_mixed"]
+    for rows, heads, kv_heads, head_dim in attention_shapes():
+        params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
+
+        def chosen(rows: int, params: dict[str, int] = params) -> Tuning:
+            return tuning.select_tuning(spec, {"KV": 1}, {**params, "rows": rows}, tensor_cores=True, wgmma=True)
+
+        if rows > 8 or head_dim not in (64, 128, 256):
+            with pytest.raises(UnsupportedError, match="launch the rotation and attention separately"):
+                chosen(rows)
+            continue
+        tuned = chosen(rows)
+        assert tuned == chosen(1) == chosen(8)
+        tile = tuned.tile
+        assert heads // kv_heads % tile["TILE_N"] == 0
+        assert tile["TILE_N"] <= 4
+        assert tuned.workspace == 4 * MEETINGS + 4 * 8 * heads * tile["SPLITS"] * (head_dim + 4)
+        assert 8 * heads <= MEETINGS
+        assert tuned.private["SHARED"] <= 192 << 10
+        assert tuned.private["FRESH"] * head_dim // 8 <= tuned.private["GROUP"], "a thread stores a chunk of a value"
 
 
 @pytest.mark.parametrize("tensor_cores", [True, False])

@@ -68,14 +68,16 @@ def test_batches_with_block_scales_are_added_up_in_one_order(outs: int, width: i
     assert len(orders) == 1
 
 
-@pytest.mark.parametrize(("outs", "width", "parts"), [*((*one, 1) for one in BLOCK_SCALED), (12288, 4096, 2)])
+@pytest.mark.parametrize(
+    ("outs", "width", "parts"), [*((*one, 1) for one in BLOCK_SCALED), (12288, 4096, 2), (17408, 5120, 2)]
+)
 def test_one_to_eight_rows_with_block_scales_have_one_tuning(outs: int, width: int, parts: int) -> None:
     """Check that warps have all columns, and that a block fits a multiprocessor."""
     constants = {"BLOCK": 128, "ABLOCK": 32}
     tiles = [block_rows(constants, {"rows": rows, "outs": outs, "width": width}, parts) for rows in range(1, 9)]
     assert all(tile == tiles[0] for tile in tiles)
     if tiles[0] is None:  # too long for two blocks, or too many outputs for one round of them
-        assert (outs, width) in ((5120, 17408), (34816, 5120))
+        assert (outs, width, parts) in ((5120, 17408, 1), (34816, 5120, 1))
         return
     private, tile = tiles[0].private, tiles[0].tile
     assert private["GROUP"] // 32 * 256 * private["STEPS"] * tile["SPLITS"] >= width
@@ -97,6 +99,12 @@ def test_few_rows_before_attention_leave_room_for_its_blocks(rows: int, tile_n: 
     assert ceil_div(6144, tile_n) + 8 * rows <= MULTIPROCESSORS
     order = ("GROUP", "STEPS")
     assert [tile.private[one] for one in order] == [other.private[one] for one in order]
+
+
+@pytest.mark.parametrize(("outs", "width", "parts"), [(5120, 17408, 1), (34816, 12288, 1), (12288, 8192, 2)])
+def test_few_rows_of_too_many_columns_or_outputs_have_another_kernel(outs: int, width: int, parts: int) -> None:
+    params = {"rows": 8, "outs": outs, "width": width}
+    assert block_rows({"BLOCK": 128, "ABLOCK": 32}, params, parts) is None
 
 
 @pytest.mark.parametrize(("block", "ablock"), [(64, 32), (128, 0)])

@@ -141,26 +141,6 @@ class HybridPlan(Plan):
         constants = {"NORM": 0, "ACT": SIGMOID}
         return launches + self._gated(scratch, shape, (heads, gate, layer.attn_norm), layer.attn_output, constants)
 
-    def _attended(
-        self,
-        scratch: Scratch,
-        cache: CacheViews,
-        rows: int,
-        layer: LayerWeights,
-        qkv: View,
-        caches: tuple[View, View],
-        heads: View,
-        decode: bool,
-    ) -> list[Launch]:
-        """Compute heads[rows, q_width] from qkv; a decode step uses one launch if the device supports it."""
-        if decode:
-            params = {"rows": rows, **self._cached(cache), "eps": self.config.norm_eps}
-            source = (qkv, scratch.view("step", rows), self.weights.rope, *self._head_gammas(layer))
-            views = (*source, *caches, cache.tables, heads)
-            if fused := self._fused("rope_attention", params, views, self._rotated()):
-                return [fused]
-        return self.attend(scratch, cache, rows, layer, qkv, caches, heads)
-
     def _recurrence(
         self, scratch: Scratch, rows: int, own: DeltaWeights, states: tuple[View, View], qkv: View, gates: View
     ) -> list[Launch]:

@@ -10,8 +10,8 @@ from bitnet_core.model.config import ModelConfig
 
 _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
 """Kernels that compute no sum over a row."""
-_ROW_BY_ROW = ROTATED_KERNELS | {"matmul_ternary_glu"}
-"""Fused kernels for any number of rows, so that steps of one request and of several use the same kernel."""
+_ROW_BY_ROW = ROTATED_KERNELS | {"matmul_ternary_glu", "rope_attention_mixed"}
+"""Fused kernels for any number of rows up to FEW_ROWS: steps of one request and of several use the same kernel."""
 _OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
 
 

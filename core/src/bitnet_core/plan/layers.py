@@ -135,21 +135,38 @@ class Plan(HeadLayers):
     ) -> list[Launch]:
         x = scratch.view("x", rows)
         qkv = scratch.view("qkv", rows)
-        step = scratch.view("step", rows)
         heads = scratch.view("heads", rows)
         caches = (cache.keys[index], cache.values[index])
-        params = {"rows": rows, **self._cached(cache), "eps": self.config.norm_eps}
-        source = (qkv, step, self.weights.rope, *self._head_gammas(layer))
-        launches = self._qkv(scratch, rows, layer, qkv)
-        views = (*source, *caches, cache.tables, heads)
-        if decode and (fused := self._fused("rope_attention", params, views, self._rotated())):
-            launches.append(fused)
-        else:
-            launches += self.attend(scratch, cache, rows, layer, qkv, caches, heads)
-        return launches + self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1)
+        return [
+            *self._qkv(scratch, rows, layer, qkv),
+            *self._attended(scratch, cache, rows, layer, qkv, caches, heads, decode),
+            *self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1),
+        ]
 
     def _qkv(self, scratch: Scratch, rows: int, layer: LayerWeights, qkv: View) -> list[Launch]:
         return self._norm_matmul(scratch, rows, scratch.view("x", rows), layer.attn_norm, layer.qkv, qkv)
+
+    def _attended(
+        self,
+        scratch: Scratch,
+        cache: CacheViews,
+        rows: int,
+        layer: LayerWeights,
+        qkv: View,
+        caches: tuple[View, View],
+        heads: View,
+        decode: bool,
+    ) -> list[Launch]:
+        """Compute heads[rows, q_width] from qkv, in one launch if the device supports it: of a decode step, or of a few
+        rows."""
+        params = {"rows": rows, **self._cached(cache), "eps": self.config.norm_eps}
+        source = (qkv, scratch.view("step", rows), self.weights.rope, *self._head_gammas(layer))
+        views = (*source, *caches, cache.tables, heads)
+        if decode and (fused := self._fused("rope_attention", params, views, self._rotated())):
+            return [fused]
+        if rows <= FEW_ROWS and (fused := self._fused("rope_attention_mixed", params, views, self._rotated())):
+            return [fused]
+        return self.attend(scratch, cache, rows, layer, qkv, caches, heads)
 
     def attend(
         self,

@@ -35,7 +35,7 @@ def query_gain(q_gamma: npt.NDArray[np.float32], k_gamma: npt.NDArray[np.float32
 class NormAfterRopePlan(Plan):
     """The Plan of a model whose query and key heads are normed after RoPE; q_norm and k_norm of its layers are 1."""
 
-    left_out = frozenset({"rope_attention", "decoder_layer"})
+    left_out = frozenset({"rope_attention", "rope_attention_mixed", "decoder_layer"})
 
     def attend(
         self,

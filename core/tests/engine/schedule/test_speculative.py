@@ -107,6 +107,17 @@ def both(make_engine: Make, run_all: Run) -> Callable[..., tuple[list[Request], 
 PROMPTS = [[5, 6, 7], list(range(1, 60)), [9], [11, 12, 13, 14] * 20]
 
 
+def test_rows_of_a_text_that_attend_in_one_launch(both: Any, faulty: Any) -> None:
+    """Run a device whose kernel for rotation and attention of a few rows is batch-invariant."""
+    rows = dict.fromkeys({*faulty().info.batch_invariant_rows, "rope_attention_mixed"}, 8)
+    device = partial(faulty, kernels=frozenset({"top_k", "rope_attention_mixed"}), batch_invariant_rows=rows)
+    plain, _, engine = both([(prompt, None, {}) for prompt in PROMPTS], device=device)
+    alone = [make.generated for make in both([(prompt, None, {}) for prompt in PROMPTS])[0]]
+    assert [one.generated for one in plain] == alone
+    assert engine.kernel_launches["rope_attention_mixed"]
+    assert not engine.kernel_launches["rope_store_kv"]
+
+
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_every_sampler_chooses_the_same_tokens(name: str, both: Any) -> None:
     """Alone and beside three others, with random numbers of its own."""

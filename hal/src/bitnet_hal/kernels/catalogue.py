@@ -54,6 +54,7 @@ CATALOGUE: dict[str, KernelSpec] = {
         fused.NORM_MATMUL_GLU,
         fused.MATMUL_TERNARY_GLU,
         fused.ROPE_ATTENTION,
+        fused.ROPE_ATTENTION_MIXED,
         fused.DECODER_LAYER,
         lm_head_int8.PACK_HEAD,
         lm_head_int8.APPROX_LOGITS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bitnet_hal.kernels import sizes
 from bitnet_hal.kernels.base import ATTENTION
 from bitnet_hal.kernels.params import (
@@ -117,6 +119,14 @@ ROPE_ATTENTION = KernelSpec(
     tuning=("TILE_N", "TILE_T", "SPLITS"),
     grid=heads_by_rows,
     base=False,
+)
+
+ROPE_ATTENTION_MIXED = replace(
+    ROPE_ATTENTION,
+    name="rope_attention_mixed",
+    meaning="rope_store_kv, then attention of the rotated queries. The rows of a sequence are neighbours, in ascending "
+    "positions without gaps, and attend to those before them. Rows with position < 0 or slot < 0 write nothing to the caches; "
+    "their out is 0.",
 )
 
 

@@ -36,6 +36,7 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "norm_matmul_glu": fused.norm_matmul_glu,
     "matmul_ternary_glu": fused.matmul_ternary_glu,
     "rope_attention": fused.rope_attention,
+    "rope_attention_mixed": fused.rope_attention,
     "decoder_layer": fused.decoder_layer,
     "pack_head": lm_head_int8.pack_head,
     "approx_logits": lm_head_int8.approx_logits,

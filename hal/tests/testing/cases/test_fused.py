@@ -13,7 +13,7 @@ from bitnet_hal.testing.cases.registry import all_cases
 
 Arrays = dict[str, Any]
 Meaning = Callable[[Arrays, Any, Any], None]
-FUSED = ("norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention")
+FUSED = ("norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention", "rope_attention_mixed")
 
 
 def padding_counts_as_columns(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
@@ -70,6 +70,19 @@ def row_without_slot_attends(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
     right(dict(a, step=step.reshape(-1)), p, c)
 
 
+def rows_of_a_sequence_read_the_cache_alone(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
+    """Let the first row be the only one to see its key and value before the launch has ended."""
+    step = a["step"].reshape(-1, 4)
+    caches = {name: a[name].copy() for name in ("k_cache", "v_cache")}
+    right(a, p, c)
+    size = int(p["n_heads"]) * int(p["head_dim"])
+    width = size + 2 * int(p["n_kv_heads"]) * int(p["head_dim"])
+    for row in range(len(step)):
+        alone = {"step": a["step"][4 * row :], "qkv": a["qkv"].reshape(-1)[width * row :], "out": np.empty(size, "f4")}
+        right({**a, **{name: cache.copy() for name, cache in caches.items()}, **alone}, {**p, "rows": 1}, c)
+        a["out"].reshape(-1)[size * row : size * (row + 1)] = alone["out"]
+
+
 FAULTS = [
     # (fault, kernel, rejected by, accepted by)
     (padding_counts_as_columns, "norm_matmul", "t3-n64-k130", "t2-n17-k128"),
@@ -84,6 +97,9 @@ FAULTS = [
     (key_not_stored, "rope_attention", "f16-gqa", "f16-one-token"),
     (pairs_of_the_other_kind, "rope_attention", "interleaved", "int8-long"),
     (row_without_slot_attends, "rope_attention", "unused-rows", "batch"),
+    (rows_of_a_sequence_read_the_cache_alone, "rope_attention_mixed", "f16-prompt", "f16-one-token"),
+    (key_not_stored, "rope_attention_mixed", "mixed-d64", "f16-one-token"),
+    (row_without_slot_attends, "rope_attention_mixed", "unused-rows", "normed"),
 ]
 
 

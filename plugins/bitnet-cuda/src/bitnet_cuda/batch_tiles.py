@@ -17,16 +17,20 @@ MOST_STATIC_SHARED = 48 << 10
 """The maximum bytes of shared memory of a block that asks for no dynamic shared memory."""
 GROUP_WORKSPACE = 4 << 20
 """The bytes in which blocks of matmul_ternary_group.cu that share outputs exchange sums."""
-MOST_ROW_WARPS = 16
-"""The maximum number of warps of block_rows.cuh that have all columns: with more, registers spill."""
+MOST_ROW_WARPS = 24
+"""The maximum number of warps of block_rows.cuh that have all columns, 256 each."""
 MOST_SHARING_WARPS = 24
 """The same if two blocks share the columns. Such warps have one piece of weight rows in flight, and 12 have four."""
 ATTENTION_BLOCKS = 8
 """The blocks of attention of a row: the usual number of key/value heads."""
 MOST_BEFORE_ATTENTION = 3
 """The pieces of a block, before it leaves room for attention, up to which it may take more of them."""
+MOST_STEPPING_WARPS = 16
+"""The maximum number of warps that have all columns if they take them in steps."""
 MOST_STEP_PIECES = 4
 """The pieces of 16 weight rows of a block whose warps take several steps: a thread has sums of all pieces."""
+FEW_PIECES = 3
+"""The pieces of a block up to which two blocks share the columns of more than MOST_STEPPING_WARPS warps."""
 MOST_PIECES = 12
 """The pieces of 16 weight rows of a block of block_rows.cuh if each multiprocessor has several blocks in turns."""
 LINE = 512
@@ -171,7 +175,7 @@ def block_rows_tile(pieces: int, warps: int, splits: int, steps: int = 1) -> Tun
     shared = 4 * (warps * room + 16 * pieces * pitch + (sums if splits > 1 else 0))
     if shared > MOST_SHARED - 1024:
         return None
-    depth = 4 if group <= 384 else 3 if group <= 512 else 2 if group <= 640 else 1
+    depth = 4 if group <= 384 else 3 if group <= 512 else 1
     tile = {"TILE_N": 16 * pieces, "TILE_T": FEW_ROWS, "SPLITS": splits}
     return tuned(
         group,
@@ -195,39 +199,38 @@ def block_rows(constants: Constants, params: Params, parts: int = 1) -> Tuning |
     if not constants["ABLOCK"] or constants["BLOCK"] < 128:
         return None
     units = ceil_div(int(params["width"]), 256)
-    if units <= MOST_ROW_WARPS:
-        splits = 1
-    elif parts == 1 and units <= 2 * MOST_SHARING_WARPS:
-        if units > MOST_SHARING_WARPS and (in_steps := _block_rows_in_steps(units, int(params["outs"]))):
-            return in_steps
-        splits = 2
-    else:
-        return None
-    all_pieces = ceil_div(parts * int(params["outs"]), 16) * splits
-    pieces = ceil_div(all_pieces, MULTIPROCESSORS)
-    if pieces <= MOST_BEFORE_ATTENTION and parts * splits == 1 and constants.get("ADD") == 0:
+    total_pieces = ceil_div(parts * int(params["outs"]), 16)
+    pieces = ceil_div(total_pieces, MULTIPROCESSORS)
+    shared = parts == 1 and units > MOST_STEPPING_WARPS and pieces <= FEW_PIECES
+    if units > MOST_ROW_WARPS or shared:
+        return _block_rows_of_long_rows(total_pieces, units) if parts == 1 else None
+    if pieces <= MOST_BEFORE_ATTENTION and parts == 1 and constants.get("ADD") == 0:
         rows = FEW_ROWS if params["rows"] > FEW_ROWS // 2 else FEW_ROWS // 2
-        pieces = ceil_div(all_pieces, MULTIPROCESSORS - ATTENTION_BLOCKS * rows)
+        pieces = ceil_div(total_pieces, MULTIPROCESSORS - ATTENTION_BLOCKS * rows)
     if pieces > 2 * MOST_PIECES:  # blocks in turns
-        if splits > 1:
+        if units > MOST_STEPPING_WARPS:
             return None
         pieces = ceil_div(pieces, ceil_div(pieces, MOST_PIECES))
-    tuning = block_rows_tile(pieces, max(2, ceil_div(units, splits)), splits)
+    tuning = block_rows_tile(pieces, max(2, units), 1)
     if tuning is None or parts == 1:
         return tuning
     return replace(tuning, variant="block_rows", tile={**tuning.tile, "TILE_N": 8 * pieces})
 
 
-def _block_rows_in_steps(units: int, outs: int) -> Tuning | None:
-    """Return the tuning of a product whose warps have all columns in several steps, or None if it has many outputs.
+def _block_rows_of_long_rows(total_pieces: int, units: int) -> Tuning | None:
+    """Return the tuning of a product whose warps take their columns in steps, or two blocks share; None if it has many
+    outputs or columns.
 
-    units: the columns in units of 256.
+    total_pieces: the pieces of 16 weight rows. units: the columns in units of 256.
     """
-    pieces = ceil_div(ceil_div(outs, 16), MULTIPROCESSORS)
-    steps = ceil_div(units, MOST_ROW_WARPS)
-    if pieces > MOST_STEP_PIECES:
+    if units > 2 * MOST_SHARING_WARPS:
         return None
-    return block_rows_tile(pieces, ceil_div(units, steps), 1, steps)
+    pieces = ceil_div(total_pieces, MULTIPROCESSORS)
+    if units > MOST_ROW_WARPS and pieces <= MOST_STEP_PIECES:
+        steps = ceil_div(units, MOST_STEPPING_WARPS)
+        return block_rows_tile(pieces, ceil_div(units, steps), 1, steps)
+    pieces = ceil_div(2 * total_pieces, MULTIPROCESSORS)
+    return block_rows_tile(pieces, ceil_div(units, 2), 2) if pieces <= 2 * MOST_PIECES else None
 
 
 def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:

@@ -8,7 +8,7 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
 from bitnet_cuda.batch_tiles import block_group, block_rows
-from bitnet_cuda.kernels.portable.tiles import F16, MOST_SPLITS, WORKSPACE, tuned
+from bitnet_cuda.kernels.portable.tiles import F16, MEETINGS, MOST_SPLITS, WORKSPACE, tuned
 from bitnet_cuda.limits import BATCH_ROWS, FULL_GPU, MULTIPROCESSORS, PERSISTENT, attention_dims
 
 BLOCKS = 160
@@ -34,8 +34,10 @@ RING_ROWS = 8
 def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Return the tuning of a launch, or None if this module does not serve it.
 
-    Raises UnsupportedError for a fused norm that must be launched separately.
+    Raises UnsupportedError for a fused kernel whose parts must be launched separately.
     """
+    if name == "rope_attention_mixed":
+        return rope_attention_mixed(constants, params, wgmma=wgmma)
     if name == "rope_attention":
         if constants["KV"] == F16 and params["head_dim"] in attention_dims(wgmma=wgmma):
             return rope_attention(params, wgmma=wgmma)
@@ -214,6 +216,8 @@ def rope_attention(params: Params, *, wgmma: bool) -> Tuning:
         RESIDENT=resident,
         BUFFERS=buffers,
         TILES=tiles,
+        FRESH=1,
+        SHARE=group // 2,
     )
 
 
@@ -234,4 +238,40 @@ def rope_attention_wide(head_dim: int, tile_n: int, blocks: int) -> Tuning:
         RESIDENT=1,
         BUFFERS=1,
         TILES=1,
+        FRESH=1,
+        SHARE=group // 2,
+    )
+
+
+def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
+    """Return the tuning of rope_attention_mixed_mma.cu, the same for 1 to FEW_ROWS rows.
+
+    SPLITS: the most blocks that share the positions of a row, at least SHARE for each: with one row they fill the GPU.
+    Raises UnsupportedError for more rows, other caches and other heads.
+    """
+    rows = int(params["rows"])
+    heads = int(params["n_heads"])
+    head_dim = int(params["head_dim"])
+    if rows > FEW_ROWS or constants["KV"] != F16 or head_dim not in attention_dims(wgmma=wgmma):
+        message = (
+            f"rope_attention_mixed supports {FEW_ROWS} rows of an f16 cache, not {rows} rows of heads of {head_dim} "
+            "elements; launch the rotation and attention separately"
+        )
+        raise UnsupportedError(message, backend="cuda", operation="tuning")
+    tile_n = shared_heads(params, 4)
+    splits = max(1, min(MOST_SPLITS, MULTIPROCESSORS // (heads // tile_n)))
+    part_bytes = 4 * FEW_ROWS * heads * splits * (head_dim + 4)
+    group = 512
+    return tuned(
+        group,
+        {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits},
+        "mma",
+        workspace=4 * MEETINGS + part_bytes,
+        DIM=head_dim,
+        SHARED=group * head_dim,
+        RESIDENT=1,
+        BUFFERS=1,
+        TILES=1,
+        FRESH=FEW_ROWS,
+        SHARE=group // 2,
     )

@@ -16,8 +16,10 @@ FLOOR = (7, 5)
 """The lowest compute capability for which CUDA 13 compiles."""
 OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "rope_attention", "pack_head", "approx_logits", "refine_logits"}
 """The optional kernels that every GPU offers."""
-TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})
+TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention_mixed"})
 """The further kernels from compute capability 8.0."""
+INVARIANT_FUSED = frozenset({"matmul_ternary_glu", "rope_attention_mixed"})
+"""The other fused kernels whose rows do not depend on the number of rows, up to FEW_ROWS."""
 FEATURES = frozenset(
     {
         "timings",
@@ -87,7 +89,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if has_tensor_cores else frozenset()),
         features=FEATURES,
-        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS | ROTATED_KERNELS | {"matmul_ternary_glu"}, FEW_ROWS),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS | ROTATED_KERNELS | INVARIANT_FUSED, FEW_ROWS),
         extra=extra,
     )
 

@@ -18,7 +18,7 @@ MOST_AHEAD = 8 << 20
 """The maximum bytes of a matrix to prefetch, so that they are still in the cache when their kernel starts."""
 EARLY = table(__file__, "early.toml")
 """The bindings that each kernel reads before it waits for the kernels before it."""
-FETCHING = ROTATED_KERNELS | {"norm_matmul", "norm_matmul_glu", "rope_attention"}
+FETCHING = ROTATED_KERNELS | {"norm_matmul", "norm_matmul_glu", "rope_attention", "rope_attention_mixed"}
 """The kernels that prefetch; their last arguments are the address and the number of bytes."""
 WEIGHTS = ("w", "codes")
 """The names of the bindings of weights."""
@@ -60,7 +60,7 @@ def _quantizes(before: StreamLaunch, launch: StreamLaunch) -> bool:
         output = "m"
         columns = own["outs"]
         whole = group_size == 32 and tuning.tile["TILE_N"] % group_size == 0
-    elif kind == ("rope_attention", "mma"):
+    elif kind in (("rope_attention", "mma"), ("rope_attention_mixed", "mma")):
         output = "out"
         columns = own["n_heads"] * own["head_dim"]
         whole = group_size > 0 and tuning.private["DIM"] == 128

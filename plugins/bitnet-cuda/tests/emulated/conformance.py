@@ -105,7 +105,8 @@ class TestConformance(BackendConformance):
             assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
 
     @pytest.mark.parametrize(
-        ("pieces", "warps", "splits", "steps"), [(5, 17, 1, 1), (3, 9, 2, 1), (9, 5, 4, 1), (3, 6, 1, 3), (1, 9, 1, 2)]
+        ("pieces", "warps", "splits", "steps"),
+        [(5, 17, 1, 1), (3, 9, 2, 1), (9, 5, 4, 1), (3, 6, 1, 3), (1, 9, 1, 2), (5, 2, 2, 5)],
     )
     def test_one_to_eight_rows_with_block_scales_have_the_same_bits(
         self, bench: Bench, pieces: int, warps: int, splits: int, steps: int, monkeypatch: pytest.MonkeyPatch
@@ -160,14 +161,15 @@ class TestConformance(BackendConformance):
             norm_as_apart(bench, rows, gated=gated)
 
     @pytest.mark.parametrize("group_size", [32, 128])
-    def test_attention_quantizes_its_output_in_a_recording(self, bench: Bench, group_size: int) -> None:
-        chosen = [case for case in cases_of("rope_attention") if "f16" in case.label]
+    @pytest.mark.parametrize("attention", ["rope_attention", "rope_attention_mixed"])
+    def test_attention_quantizes_its_output_in_a_recording(self, bench: Bench, attention: str, group_size: int) -> None:
+        chosen = [case for case in cases_of(attention) if "f16" in case.label]
         found = [case.launch() for case in chosen]
         found = [one for one in found if one.params["head_dim"] == 128 and one.params["rows"] > 1]
         assert found
         for launch in found:
             width = int(launch.params["n_heads"] * 128)
-            joined_as_apart(bench, "rope_attention", launch, "out", int(launch.params["rows"]), width, group_size)
+            joined_as_apart(bench, attention, launch, "out", int(launch.params["rows"]), width, group_size)
 
     @pytest.mark.parametrize("stages", [2, 3])
     def test_a_row_whose_weights_are_more_than_is_under_way(

@@ -54,6 +54,18 @@ def test_prompt_steps_that_are_queued_ahead_change_no_text(monkeypatch: pytest.M
     assert most == 2
 
 
+def test_deterministic_texts_are_those_that_each_has_alone() -> None:
+    """Steps of other numbers of rows, and prompts that are cut elsewhere."""
+    with bitnet_core.load(GOLDEN, "cuda", deterministic=True, max_sequences=2) as model:
+        together = [one.tokens for one in model.generate(PROMPTS, max_tokens=6, temperature=0)]
+        launches = model.engine.kernel_launches
+    with bitnet_core.load(GOLDEN, "cuda", deterministic=True, max_sequences=2) as model:
+        alone = [model.generate(prompt, max_tokens=6, temperature=0).tokens for prompt in PROMPTS]
+    assert together == alone
+    assert launches["rope_attention_mixed"]
+    assert not launches["rope_store_kv"]
+
+
 @pytest.mark.parametrize("rows", [64, 200])
 def test_the_delta_rule_stays_near_float64_for_8192_positions(rows: int) -> None:
     """Row by row (64 rows are few), and in chunks, which steps of 200 rows cut anywhere."""

@@ -36,6 +36,7 @@ DEVICE unsigned __float_as_uint(float f) { return __builtin_bit_cast(unsigned, f
 DEVICE float __uint_as_float(unsigned u) { return __builtin_bit_cast(float, u); }
 DEVICE float sqrtf(float v) { return __builtin_sqrtf(v); }
 DEVICE float rsqrtf(float v) { return 1.0f / __builtin_sqrtf(v); }
+DEVICE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float expf(float v) { return __builtin_expf(v); }
 DEVICE float logf(float v) { return __builtin_logf(v); }
 DEVICE float log1pf(float v) { return logf(1.0f + v); }  // ROCm has one of its own

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_hal.rounding import ceil_div
-from bitnet_hal.testing.cases.attention import STALE, AttentionBatch, cached
+from bitnet_hal.testing.cases.attention import STALE, AttentionBatch, batch_rows, cached, prompt
 from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import activations, group_activations, normal, padded, ternary
 from bitnet_hal.testing.cases.rope import head_gammas
@@ -220,6 +220,7 @@ def cases() -> Iterator[Case]:
     yield Case(name, "nan", _nan_glu)
     yield from _matmul_glu_cases()
     yield from _attention_cases()
+    yield from _mixed_attention_cases()
 
 
 def _matmul_glu_cases() -> Iterator[Case]:
@@ -279,8 +280,32 @@ def _attention_cases() -> Iterator[Case]:
     yield Case(name, "nan", _nan_qkv)
 
 
+def _mixed_attention_cases() -> Iterator[Case]:
+    """Yield rows of several sequences and of one, around the ends of cache blocks and of shares of the positions."""
+    name = "rope_attention_mixed"
+    batches: dict[str, AttentionBatch] = {}
+    for kv, cache in enumerate(KV_TYPES):
+        batches[f"{cache}-one-token"] = AttentionBatch([(0, 0)], kv=kv)
+        batches[f"{cache}-prompt"] = AttentionBatch(prompt(8, 60), (8, 2), 128, kv)
+        batches[f"{cache}-start"] = AttentionBatch(prompt(7), (4, 2), 64, kv)
+    mixed = [(0, 130), *prompt(3, 254, 1), (2, 0), *prompt(2, 511, 3)]
+    for head_dim in (64, 128, 256):
+        batches[f"mixed-d{head_dim}"] = AttentionBatch(mixed, (6, 2), head_dim)
+        batches[f"parts-d{head_dim}"] = AttentionBatch([*prompt(4, 1021), (1, 300)], (4, 1), head_dim)
+    batches["many-rows"] = AttentionBatch([*prompt(12, 60), (1, 5), *prompt(20, 0, 2)], (4, 2), 64)
+    for label, batch in batches.items():
+        yield Case(name, label, _rope_attention, (batch,))
+    yield Case(name, "normed", _rope_attention, (AttentionBatch(mixed, (16, 8), 128), 0, (), 1))
+    yield Case(name, "interleaved", _rope_attention, (AttentionBatch(mixed, (8, 2), 64), 1))
+    unused = AttentionBatch([(0, -1), *prompt(2, 40), (1, -1), *prompt(2, 0, 2)], (4, 2), 64)
+    yield Case(name, "unused-rows", _rope_attention, (unused, 0, (5,)))
+
+
 def batches() -> Iterator[Case]:
-    """Yield rows of matmul_ternary_glu for the rule of batch invariance; other fused kernels serve few rows only."""
+    """Yield rows for the rule of batch invariance, of the fused kernels that serve any few rows."""
+    for heads, head_dim in (((4, 4), 64), ((8, 2), 128), ((6, 1), 256)):
+        batch = AttentionBatch(batch_rows(), heads, head_dim, KV_TYPES.index("f16"))
+        yield Case("rope_attention_mixed", f"batch-d{head_dim}", _rope_attention, (batch, 0, (), 1))
     name = "matmul_ternary_glu"
     for block, group_size in SCALES:
         label = f"batch-b{block}-a{group_size}"

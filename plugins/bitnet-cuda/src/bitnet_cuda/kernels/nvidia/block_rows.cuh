@@ -195,9 +195,11 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
     for (u32 i = 0; i < STEPS * PIECES; i++) {
         Columns columns(width, i / PIECES);
         if (i % PIECES == 0) {
-            if (STEPS - 1 - columns.step == 2) copy_wait<2>();
-            if (STEPS - 1 - columns.step == 1) copy_wait<1>();
-            if (STEPS - 1 - columns.step == 0) copy_wait<0>();
+            u32 later = STEPS - 1 - columns.step;
+            if (later > 2) copy_wait<3>();
+            if (later == 2) copy_wait<2>();
+            if (later == 1) copy_wait<1>();
+            if (later == 0) copy_wait<0>();
             sync_warp();
             x.load(columns, tokens_of(columns.step), rows);
         }

@@ -1,0 +1,308 @@
+// rope_attention and rope_attention_mixed (ROPE_ATTENTION) on tensor cores for an f16 cache, DIM 64, 128 or 256, and up to
+// four query heads of one key/value head per block.
+// Up to FRESH rows of a launch belong to one sequence. A block computes the keys and values of those before its row, as
+// of its own, from qkv: they are not in the cache yet. With FRESH > 1 the shares of the positions depend on the row's
+// position alone, at least SHARE for each block, so a row's result has the same bits in every batch.
+// A block processes 16 TILES positions per warp at a time (a round), all warps in the same step: with so few queries,
+// latency limits a step. If there are more positions than a round, blocks share them, 16 per warp each.
+//   scores[16 positions x 8] = K[16 x DIM] . q^T, one warp per 16 positions: the columns are four heads as high and low
+//   f16; one thread computes the weights exp(score - largest) of two positions of a head;
+//   out^T[16 elements x 8] += V^T[16 x positions] . weights^T, one warp per 16 elements and every PARTSth tile of 16
+//   positions.
+// Queries and weights are split into two f16, so that products have 22 bits. Lane (g, t) of a warp loads chunks (eight
+// elements) t, t + 4, ... of positions g and g + 8 of K, which already are A fragments; values lie in shared memory,
+// swizzled by row. Positions cached by earlier steps are loaded before the preceding kernels have finished: values of
+// BUFFERS rounds (1 or 2), and keys of the next one, which are prefetched into the L2 cache. RESIDENT blocks fit on a
+// multiprocessor.
+#include "prelude.cuh"
+#include "rope_element.cuh"
+#include "tensor.cuh"
+#include "halves.cuh"
+
+#define H TILE_N
+#define WARPS (GROUP / 32)
+#define SPAN (16 * WARPS)              // positions if each warp has one tile
+#define ROUND (SPAN * TILES)           // positions
+#define FINE_PARTS 4                   // with one row, the parts are halves of a SPAN
+#define CHUNKS (DIM / 8)
+#define K_PARTS (CHUNKS / 4)
+#define KEPT (DIM <= 128)              // queries stay in registers
+#define SLICES (DIM / 16)
+#define PARTS (WARPS / SLICES)
+#define TOGETHER (WARPS / PARTS < 4 ? WARPS / PARTS : 4)  // tiles of values that a warp multiplies even if they have no positions
+
+#include "attention_parts.cuh"
+#include "joined_heads.cuh"
+#include "turned_heads.cuh"
+
+struct Shared {
+    Heads heads;
+    Floats scores[ROUND];       // of four heads
+    u32 weights[ROUND / 2][8];  // two positions each; columns as for queries
+    float mixed[PARTS][4][DIM], tops[WARPS * TILES][4], totals[WARPS][4], rescale[4], largest[4], joined[4][32];
+};
+
+// The positions of a key/value head that a block processes. Those from `fresh` on are not in the cache yet.
+struct Positions {
+    const Words *keys, *values;
+    const int* table;
+    u32 n_kv_heads, kv_head, end, fresh;
+
+    __device__ size_t row(u32 p) const {
+        return (((size_t)table[p / KV_BLOCK] * n_kv_heads + kv_head) * KV_BLOCK + p % KV_BLOCK) * CHUNKS;
+    }
+    __device__ bool cached(u32 p) const { return p < end && p < fresh; }
+};
+
+__device__ inline u32 value_at(u32 p, u32 chunk) { return p * CHUNKS + (chunk ^ p % 8); }
+
+typedef Words Keys[2][K_PARTS];  // of a lane, for a tile of 16 positions
+
+__device__ inline void load_keys(Keys& keys, const Positions& at, u32 first) {
+    u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    size_t row = first < at.end ? at.row(first) : 0;  // a tile lies within one cache block
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int c = 0; c < K_PARTS; c++)
+            keys[i][c] = at.cached(first + g + 8 * i) ? at.keys[row + (g + 8 * i) * CHUNKS + t + 4 * c] : Words{0, 0, 0, 0};
+}
+
+__device__ inline void load_values(Words* values, const Positions& at, u32 start) {
+    u32 rows = start < at.end ? min((u32)ROUND, (at.end - start + 15) / 16 * 16) : 0;
+    for (u32 i = threadIdx.x; i < rows * CHUNKS; i += GROUP) {
+        u32 p = i / CHUNKS, chunk = i % CHUNKS;
+        bool wanted = at.cached(start + p);
+        copy_async_or_zero(values + value_at(p, chunk), at.values + (wanted ? at.row(start + p) + chunk : 0), wanted);
+    }
+    copy_group();
+}
+
+// Prefetches the keys of a later round into the L2 cache, one cache block per thread.
+__device__ inline void fetch_keys(const Positions& at, u32 start) {
+    u32 p = start + threadIdx.x * KV_BLOCK;
+    if (threadIdx.x < ROUND / KV_BLOCK && p < at.end)
+        fetch(at.keys + at.row(p), min(KV_BLOCK - p % KV_BLOCK, at.end - p) * (2 * DIM));
+}
+
+// Computes the scores of the 16 positions of a tile, and the largest of each head.
+__device__ inline void score(Shared& s, const Keys& keys, const Words (&queries)[K_PARTS], u32 tile, u32 count, float scale) {
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    if (16 * tile >= count) {
+        float none = minus_infinity();
+        if (lane < 16) s.scores[16 * tile + lane] = {none, none, none, none};
+        if (lane < 4) s.tops[tile][lane] = none;
+        return;
+    }
+    float even[4] = {0.0f, 0.0f, 0.0f, 0.0f}, odd[4] = {0.0f, 0.0f, 0.0f, 0.0f}, top[2];
+#pragma unroll
+    for (int c = 0; c < K_PARTS; c++) {
+        Words low = keys[0][c], high = keys[1][c], q = KEPT ? queries[c] : s.heads.queries[g][t + 4 * c];
+        u32 first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
+        mma_half(even, first, q.x, q.y);
+        mma_half(odd, second, q.z, q.w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {  // positions g, g, g + 8, g + 8; heads 2t % 4 and the next
+        float sum = even[i] + odd[i];
+        sum += shuffle_xor(sum, 2);
+        u32 p = 16 * tile + g + i / 2 * 8;
+        even[i] = p < count ? sum * scale : minus_infinity();
+        if (t < 2) ((float*)&s.scores[p])[2 * t + i % 2] = even[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        top[i] = fmaxf(even[i], even[i + 2]);
+        for (int d = 4; d < 32; d *= 2) top[i] = fmaxf(top[i], shuffle_xor(top[i], d));
+        if (lane < 2) s.tops[tile][2 * t + i] = top[i];
+    }
+}
+
+// Scores of two positions of a head, for each of the warp's own tiles; threadIdx.x % 4 is the head.
+struct Pairs {
+    float a[TILES], b[TILES];
+
+    __device__ void read(const Shared& s, u32 tiles) {
+        sync_warp();
+#pragma unroll
+        for (u32 j = 0; j < TILES; j++) {
+            if (j >= tiles) break;
+            const float* pair = (const float*)&s.scores[threadIdx.x / 4 * 2 + j * SPAN] + threadIdx.x % 4;
+            a[j] = pair[0], b[j] = pair[4];
+        }
+    }
+};
+
+// Turns them into weights, stored in s; top and total: the head's largest score and this thread's sum so far.
+__device__ inline void weigh(Shared& s, const Pairs& pairs, u32 tiles, float& top, float& total) {
+    u32 h = threadIdx.x % 4;
+    float before = top, sum = 0.0f;
+#pragma unroll
+    for (u32 w = 0; w < WARPS * TILES; w += 8)
+        if (w < WARPS * tiles) top = fmaxf(top, s.tops[w + threadIdx.x % 32 / 4][h]);
+    for (int d = 4; d < 32; d *= 2) top = fmaxf(top, shuffle_xor(top, d));
+    float rescale = total == 0.0f ? 0.0f : expf(before - top);
+#pragma unroll
+    for (u32 j = 0; j < TILES; j++) {
+        if (j >= tiles) break;
+        float a = pairs.a[j] == minus_infinity() ? 0.0f : expf(pairs.a[j] - top);
+        float b = pairs.b[j] == minus_infinity() ? 0.0f : expf(pairs.b[j] - top);
+        u32* to = s.weights[threadIdx.x / 4 + j * (SPAN / 2)];
+        split_halves(a, b, to[h], to[4 + h]);
+        sum += a + b;
+    }
+    total = total * rescale + sum;
+    if (threadIdx.x < 4) s.rescale[h] = before == minus_infinity() ? 0.0f : expf(before - top);
+}
+
+// Returns the number of rows right before this one that belong to its sequence.
+__device__ inline u32 rows_before(const Row* step, u32 row) {
+    Row now = step[row];
+    u32 before = 0;
+#pragma unroll
+    for (u32 j = 1; j < FRESH; j++) {
+        Row other = step[row - min(j, row)];
+        bool next = other.slot >= 0 && other.sequence == now.sequence && other.position + (int)j == now.position;
+        if (before == j - 1 && j <= row && next) before = j;
+    }
+    return before;
+}
+
+#if JOINED
+#define CODES_OF_HEADS , u32 *out_q, float *out_scale, int *out_qsum
+#else
+#define CODES_OF_HEADS
+#endif
+
+KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, const CosSin* rope, const float* q_gamma, const float* k_gamma,
+                      u32* k_cache, u32* v_cache, const int* tables, float* out, u32* workspace CODES_OF_HEADS, u32 rows, u32 n_heads,
+                      u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale, float eps,
+                      const u8* ahead, u32 ahead_bytes) {
+    DYNAMIC_SHARED(Words, pool);  // values: [BUFFERS][ROUND][CHUNKS]
+    __shared__ Shared s;
+    u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
+    u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+#if JOINED
+    const Output output = {out, {out_q, out_scale, out_qsum}};
+#else
+    const Output output = {out};
+#endif
+    let_next_start();
+    fetch_ahead(ahead, ahead_bytes);
+    Row now = step[row];
+    u32 last = (u32)now.position, length = last + 1;
+    u32 splits = (length + SHARE - 1) / SHARE;
+    if (FRESH == 1 && rows == 1) splits = max(splits, min((length + SPAN / 2 - 1) / (SPAN / 2), (u32)FINE_PARTS));
+    splits = SPLITS == 1 || length <= ROUND ? 1 : min((u32)SPLITS, splits);
+    bool used = now.position >= 0 && now.slot >= 0;
+    if (split >= splits) return;  // only split 0 needs to wait
+    if (!used) {
+        wait_for_previous();
+        if (split == 0 && warp < H) output.clear((size_t)row * n_heads + first_head + warp);
+        return;
+    }
+    u32 before = rows_before(step, row);
+    // shares are multiples of 16, so that no tile crosses a cache block
+    u32 each = ((length + splits - 1) / splits + 15) / 16 * 16, begin = split * each, end = min(length, begin + each);
+    Positions at = {(const Words*)k_cache, (const Words*)v_cache, tables + (size_t)now.sequence * max_blocks,
+                    n_kv_heads, kv_head, end, last - before};
+    TurnedHeads heads = {rope + (size_t)last * (DIM / 2), q_gamma, k_gamma, before + 1};
+    heads.load(warp);
+    Keys keys[TILES];
+#pragma unroll
+    for (int j = 0; j < TILES; j++) load_keys(keys[j], at, begin + 16 * warp + j * SPAN);
+#pragma unroll
+    for (int i = 0; i < BUFFERS; i++) load_values(pool + i * ROUND * CHUNKS, at, begin + i * ROUND);
+    fetch_keys(at, begin + ROUND);
+    wait_for_previous();
+    auto head_of = [&](u32 which) {
+        u32 of_row = row - (which < 4 ? 0 : which / 2 - 2);
+        u32 head = which < 4 ? first_head + which : n_heads + kv_head + which % 2 * n_kv_heads;
+        return qkv + ((size_t)of_row * (n_heads + 2 * n_kv_heads) + head) * DIM;
+    };
+    heads.store(s.heads, head_of, eps);
+    if (end == length && first_head % per_kv == 0 && threadIdx.x < 2 * CHUNKS) {
+        size_t to = ((size_t)now.slot / KV_BLOCK * n_kv_heads + kv_head) * KV_BLOCK + now.slot % KV_BLOCK;
+        u32 chunk = threadIdx.x % CHUNKS;
+        ((Words*)(threadIdx.x < CHUNKS ? k_cache : v_cache))[to * CHUNKS + chunk] = s.heads.fresh[threadIdx.x / CHUNKS][chunk];
+    }
+    Words q[K_PARTS];
+#pragma unroll
+    for (int c = 0; c < K_PARTS; c++)
+        if (KEPT && begin + 16 * warp < end) q[c] = s.heads.queries[g][t + 4 * c];
+    float top = minus_infinity(), total = 0.0f;        // of head threadIdx.x % 4
+    float acc[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
+    u32 slice = warp % SLICES, part = warp / SLICES;
+    Words* values = pool;
+    for (u32 start = begin;; start += ROUND) {
+        u32 count = min((u32)ROUND, end - start), tiles = count > SPAN ? TILES : 1;
+#pragma unroll
+        for (u32 j = 0; j < TILES; j++) {
+            if (j >= tiles) break;
+            u32 tile = warp + j * WARPS;
+            if (last - start - 16 * tile < 15 + FRESH) {  // positions that are not cached may be in this tile
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    u32 back = last - (start + 16 * tile + g + 8 * i);
+#pragma unroll
+                    for (int c = 0; c < K_PARTS; c++)
+                        if (back <= before) keys[j][i][c] = s.heads.fresh[2 * back][t + 4 * c];
+                }
+            }
+            score(s, keys[j], q, tile, count, scale);
+        }
+        Pairs pairs;
+        pairs.read(s, tiles);
+        copy_wait<BUFFERS - 1>();
+        __syncthreads();
+        if (threadIdx.x < (before + 1) * CHUNKS) {
+            u32 back = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS, p = last - back - start;
+            if (p < count) values[value_at(p, chunk)] = s.heads.fresh[2 * back + 1][chunk];
+        }
+        if (start + ROUND < end)
+#pragma unroll
+            for (int j = 0; j < TILES; j++) load_keys(keys[j], at, start + ROUND + 16 * warp + j * SPAN);
+        fetch_keys(at, start + 2 * ROUND);
+        weigh(s, pairs, tiles, top, total);
+        __syncthreads();
+        if (start > begin)
+#pragma unroll
+            for (int i = 0; i < 8; i++) acc[i / 4][i % 4] *= s.rescale[(2 * t + i % 2) % 4];
+#pragma unroll
+        for (u32 j = 0; j < TILES * WARPS / PARTS; j += TOGETHER)
+            if (j == 0 || 16 * PARTS * j < count)
+#pragma unroll
+                for (u32 i = j; i < j + TOGETHER; i++) {  // positions past the end have weight 0
+                    u32 a[4], tile = i * PARTS + part, p = (16 * tile < count ? 16 * tile : 0) + lane % 8 + lane / 16 * 8;
+                    load_matrices_transposed(a, values + value_at(p, 2 * slice + lane / 8 % 2));
+                    mma_half(acc[i % 2], a, s.weights[8 * tile + t][g], s.weights[8 * tile + 4 + t][g]);
+                }
+        if (start + ROUND >= end) break;
+        __syncthreads();
+        load_values(values, at, start + BUFFERS * ROUND);
+        if (BUFFERS == 2) values = pool + (values == pool ? ROUND * CHUNKS : 0);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {  // elements g, g, g + 8, g + 8 of the slice; heads 2t % 4 and the next
+        float sum = acc[0][i] + acc[1][i];
+        sum += shuffle_xor(sum, 2);
+        if (t < 2) s.mixed[part][2 * t + i % 2][16 * slice + g + i / 2 * 8] = sum;
+    }
+    for (int d = 4; d < 32; d *= 2) total += shuffle_xor(total, d);
+    if (lane < 4) s.totals[warp][lane] = total;
+    if (threadIdx.x < 4) s.largest[threadIdx.x] = top;
+    __syncthreads();
+    if (warp >= H) return;
+    size_t head = (size_t)row * n_heads + first_head + warp;
+    Part own = {};
+    own.top = s.largest[warp];
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) own.total += s.totals[w][warp];
+#pragma unroll
+    for (int i = 0; i < PARTS * FOURS; i++)
+        add(own.sum[i % FOURS], ((const Floats*)s.mixed[i / FOURS][warp])[four_of(i % FOURS)], 1.0f);
+    if (splits == 1)
+        output.write(head, own.sum, own.total);
+    else if (last_to_leave(workspace, head, split, splits, own))
+        join_head(workspace, head, splits, s.joined[warp], output);
+}
