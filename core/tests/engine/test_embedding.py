@@ -90,7 +90,7 @@ def test_lack_of_memory_and_a_new_cache_leave_no_blocks_behind(
     np.testing.assert_allclose(engine.embed(TEXTS), alone, atol=1e-3)
     assert engine.block_pool is not before
     assert engine.block_pool.owned == 0
-    indices = engine.scheduler._admission._free_indices
+    indices = engine.scheduler.admission._free_indices
     assert sorted(indices) == list(range(engine.sequences))
     engine.close()
 

@@ -48,7 +48,7 @@ def test_beside_another_sequence(engine: Any, tiny: Any, reference: dict[str, An
     """Rows of another text come before, between and after those of the prompt in each step."""
     other = tiny.PROMPT[::-1]
     runner, scheduler = engine._ready(), engine.scheduler
-    with scheduler.borrow_index(length) as req_index, scheduler.borrow_index(length) as neighbour:
+    with scheduler.admission.borrow_index(length) as req_index, scheduler.admission.borrow_index(length) as neighbour:
         out = []
         for start in range(0, length, 10):
             rows, wanted = [], []
@@ -65,7 +65,7 @@ def test_beside_another_sequence(engine: Any, tiny: Any, reference: dict[str, An
 def test_recorded_decoding(engine: Any, tiny: Any, reference: dict[str, Any], style: str) -> None:
     """Replays of the decode recording give the same logits, in a batch padded with an unused row as well."""
     runner, scheduler = engine._ready(), engine.scheduler
-    with scheduler.borrow_index(40) as req_index, scheduler.borrow_index(40) as neighbour:
+    with scheduler.admission.borrow_index(40) as req_index, scheduler.admission.borrow_index(40) as neighbour:
         for at in range(40):
             pair = [
                 ScheduledTokens(req_index, at, (tiny.PROMPT[at],)),

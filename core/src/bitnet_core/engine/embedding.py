@@ -72,10 +72,10 @@ def _steps(scheduler: Scheduler, texts: Sequence[Sequence[int]]) -> Generator[li
             parts: list[_TextPart] = []
             room = scheduler.chunk
             with ExitStack() as blocks_of_ended:
-                while waiting and room and (done or not parts or scheduler.has_room(len(waiting[-1][1]))):
+                while waiting and room and (done or not parts or scheduler.admission.has_room(len(waiting[-1][1]))):
                     number, tokens = waiting[-1]
                     if not done:
-                        req_index = its_blocks.enter_context(scheduler.borrow_index(len(tokens)))
+                        req_index = its_blocks.enter_context(scheduler.admission.borrow_index(len(tokens)))
                     span = ScheduledTokens(req_index, done, tuple(tokens[done : done + room]))
                     parts.append(_TextPart(number, len(tokens), span))
                     room -= len(span.tokens)

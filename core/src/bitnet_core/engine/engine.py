@@ -41,7 +41,7 @@ class Engine(Executor):
     @property
     def max_model_len(self) -> int:
         """Largest number of tokens of one request, prompt included."""
-        return self.scheduler.max_model_len
+        return self.scheduler.admission.max_model_len
 
     def add_request(
         self, tokens: Iterable[int], sampling: SamplingParams | None = None, **options: Unpack[RequestOptions]
@@ -190,7 +190,7 @@ class Engine(Executor):
     def state_checkpoints(self) -> StateCheckpoints:
         """The state checkpoints of delta nets; the caller must hold `lock`."""
         self._ready()
-        return self.scheduler.checkpoints
+        return self.scheduler.admission.checkpoints
 
     def recordings(self) -> dict[str, RecordedLaunches]:
         """Return the recorded steps by name, for profiling an engine without requests."""
@@ -203,7 +203,7 @@ class Engine(Executor):
         """Compute logits in a borrowed request slot, so that running requests keep theirs."""
         runner = self._ready()
         chunk = min(chunk or self.scheduler.chunk, self.scheduler.chunk)
-        with self.scheduler.borrow_index(len(ids)) as req_index:
+        with self.scheduler.admission.borrow_index(len(ids)) as req_index:
             for start in range(0, len(ids), chunk):
                 part = tuple(ids[start : start + chunk])
                 use(start, runner.forward([ScheduledTokens(req_index, start, part)], range(len(part)), len(part)))

@@ -111,7 +111,7 @@ def row_costs(engine: Engine, prompt_tokens: int, most: int) -> dict[int, float]
     `prompt_tokens` tokens. The engine must have no requests."""
     runner = engine.runner()
     found: dict[int, float] = {}
-    with engine.scheduler.borrow_index(prompt_tokens + max(_ROWS)) as req_index:
+    with engine.scheduler.admission.borrow_index(prompt_tokens + max(_ROWS)) as req_index:
         chunk = engine.scheduler.chunk
         for start in range(0, prompt_tokens, chunk):
             tokens = (1,) * min(chunk, prompt_tokens - start)

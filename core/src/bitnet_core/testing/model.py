@@ -176,7 +176,7 @@ def _check_like_rows(engine: Engine, prompt: int) -> None:
     """Compare the logits of LIKE_ROWS tokens after a prompt, computed one by one and in steps with others."""
     draw = np.random.default_rng(prompt)
     tokens = draw.integers(0, engine.config.tokens, prompt + LIKE_ROWS).tolist()
-    with engine.scheduler.borrow_index(len(tokens)) as req_index:
+    with engine.scheduler.admission.borrow_index(len(tokens)) as req_index:
         runner = engine._ready()
         chunk = engine.scheduler.chunk
 

@@ -18,7 +18,7 @@ def test_values_are_the_logits_of_the_listed_tokens(make_engine: Callable[..., A
         runner = engine._ready()
         spans = []
         for _ in range(rows):
-            index = engine.scheduler._admission._free_indices.pop()
+            index = engine.scheduler.admission._free_indices.pop()
             runner.cache.set_table(index, [engine.block_pool.allocate()])
             spans.append(ScheduledTokens(index, 0, (index + 1,)))
         steps = runner.decode_step(spans, [LogitsRequest(16)] * rows)

@@ -52,7 +52,7 @@ def test_the_layer_is_that_of_the_float_model(
     head = engine.runner()._prediction
     plan, scratch = head._plan, head._scratch
     found = []
-    with engine.scheduler.borrow_index(len(tokens)) as req_index:
+    with engine.scheduler.admission.borrow_index(len(tokens)) as req_index:
         engine.cache().upload_tables()
         for first, end in ((0, 11), (11, 19)):
             rows = end - first
@@ -78,7 +78,7 @@ def test_tokens_are_those_of_transformers(cut: int, source: ModelSource, referen
     first = len(tokens) - 1 - len(best)
     runner = engine.runner()
     right = []
-    with engine.scheduler.borrow_index(len(tokens)) as req_index:
+    with engine.scheduler.admission.borrow_index(len(tokens)) as req_index:
         at = 0
         while at < len(tokens) - 1:
             end = min(at + (cut if at else 61), len(tokens) - 1)
@@ -96,7 +96,7 @@ def test_further_tokens_follow_from_the_heads_own_rows(source: ModelSource, floa
     tokens = [7 * n % 300 for n in range(40)]
     runner = engine.runner()
     right = 0
-    with engine.scheduler.borrow_index(64) as req_index:
+    with engine.scheduler.admission.borrow_index(64) as req_index:
         for at in range(len(tokens) - 1):
             list(runner.prompt_step([ScheduledTokens(req_index, at, (tokens[at],))], [0], ONE, 64))
             if at % 4 == 3:

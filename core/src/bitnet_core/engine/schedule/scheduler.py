@@ -12,12 +12,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 from bitnet_core.engine.counters import zeros
 from bitnet_core.engine.error_log import ErrorLog
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
-from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
 from bitnet_core.engine.request.new_request import check_length
 from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.request.sample_rows import SampleRow, apply_all, order_rows
@@ -33,7 +31,8 @@ from bitnet_core.engine.schedule.speculative import SpeculativeScheduler
 class Scheduler:
     """The scheduler of one model runner. A step that a device error interrupts changes nothing and can be retried.
 
-    stream_interval: as in StepCountPolicy. waiting, running: the requests. counts: the counters of engine.counters, the
+    stream_interval: as in StepCountPolicy. admission: the requests with their slots and blocks, its lists being
+    waiting and running. counts: the counters of engine.counters, the
     evictions of discarded block pools, and the tokens of decode-only steps ("decoded_tokens"). seconds: of steps with
     prompts ("prefill") and without ("decode"). errors: those that ended requests, and those that the engine adds.
     recurrent: layers keep a state per request, so that a prefix can be reused only up to a state checkpoint, and a
@@ -46,36 +45,26 @@ class Scheduler:
         self.chunk = chunk
         self.counts = zeros()
         self.errors = ErrorLog()
-        self._admission = Admission(context, self.counts, recurrent=recurrent)
-        self.waiting = self._admission.waiting
-        self.running = self._admission.running
+        self.admission = Admission(context, self.counts, recurrent=recurrent)
+        self.waiting = self.admission.waiting
+        self.running = self.admission.running
         self.seconds = {"prefill": 0.0, "decode": 0.0}
-        self._results = StepResults(self._admission, self.errors)
-        self.multi_step = MultiStepScheduler(self._admission, self._results, stream_interval)
-        self.speculative = SpeculativeScheduler(self._admission, self._results, self.counts)
-        self.prompts = PromptScheduler(self._admission, self._results)
+        self._results = StepResults(self.admission, self.errors)
+        self.multi_step = MultiStepScheduler(self.admission, self._results, stream_interval)
+        self.speculative = SpeculativeScheduler(self.admission, self._results, self.counts)
+        self.prompts = PromptScheduler(self.admission, self._results)
         self._prompt_seconds = 0.0  # of prompt-only steps since the last decode step
         self._aborted: deque[Request] = deque()
 
     def attach(self, runner: Runner | RequestGroups, blocks: BlockPool) -> None:
         """Use a new runner and an empty cache; running requests go back to the queue and are recomputed."""
         self._runner = runner
-        self._admission.attach(runner.cache, blocks)
+        self.admission.attach(runner.cache, blocks)
 
     def detach(self) -> None:
         """Drop the runner and the cache."""
         self.prompts.forget()
-        self._admission.detach()
-
-    @property
-    def max_model_len(self) -> int:
-        """Largest number of tokens of one request, prompt included."""
-        return self._admission.max_model_len
-
-    @property
-    def checkpoints(self) -> StateCheckpoints:
-        """The state checkpoints of delta nets."""
-        return self._admission.checkpoints
+        self.admission.detach()
 
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises UsageError as check_length."""
@@ -84,7 +73,7 @@ class Scheduler:
 
     def check_length(self, tokens: Sequence[int]) -> None:
         """Raise UsageError if a prompt is empty or leaves no token for the answer."""
-        check_length(tokens, self.max_model_len)
+        check_length(tokens, self.admission.max_model_len)
 
     def step(self) -> list[RequestOutput]:
         """Run one step; returns [] when there is nothing to do."""
@@ -147,7 +136,7 @@ class Scheduler:
     def _start_over(self) -> None:
         """Preempt every request of a recurrent model: a failed step may have advanced their states."""
         for request in self.running[::-1] if self.recurrent else []:
-            self._admission.preempt(request)
+            self.admission.preempt(request)
 
     def fail_all(self, error: Exception) -> list[RequestOutput]:
         """End every request with an error that no request caused."""
@@ -160,29 +149,21 @@ class Scheduler:
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a request now; its full blocks stay in the cache for reuse."""
-        self._admission.finish(request, reason)
+        self.admission.finish(request, reason)
 
     def abort_request(self, request: Request) -> None:
         """End a request before the next step; for finalizers, which may run in any thread at any time."""
         self._aborted.append(request)
 
-    def borrow_index(self, tokens: int) -> AbstractContextManager[int]:
-        """Lend a request slot, as Admission.borrow_index."""
-        return self._admission.borrow_index(tokens)
-
-    def has_room(self, tokens: int) -> bool:
-        """Return whether a slot and blocks for `tokens` tokens are free, as Admission.has_room."""
-        return self._admission.has_room(tokens)
-
     def _admit(self) -> None:
         before = len(self.running)
-        self._results.left += [RequestOutput(request, ()) for request in self._admission.admit()]
+        self._results.left += [RequestOutput(request, ()) for request in self.admission.admit()]
         if len(self.running) > before:
             self.multi_step.restart(self._runner)
 
     def _with_prompts(self) -> list[RequestOutput]:
         """Run a step while prompts are pending."""
-        self._admission.reserve(1)
+        self.admission.reserve(1)
         runner, prompts = self._runner, self.prompts
         if not runner.decodes_apart:
             return prompts.step(runner, self.running, self.chunk)
@@ -218,7 +199,7 @@ class Scheduler:
 
     def _sampled(self, requests: list[Request]) -> list[RequestOutput]:
         """Decode one token of all running requests, or of these for which blocks are reserved."""
-        self._admission.reserve(1)
+        self.admission.reserve(1)
         rows, logits_requests = order_rows([SampleRow(request) for request in requests])
         apply_all(rows, self._runner.decode_step(last_rows(row.request for row in rows), logits_requests))
         return [self._results.process_rows(row.request, 1, [row]) for row in rows]
