@@ -88,7 +88,7 @@ TILED = (
     *("hadamard_rotate", "causal_conv1d", "gated_delta_rule"),
 )
 """Kernels whose tiles depend on the groups that a device can have."""
-ELSEWHERE = EXPERT_KERNELS | {"matmul_ternary_glu", "window_attention"}
+ELSEWHERE = EXPERT_KERNELS | {"matmul_ternary_glu", "rope_attention_mixed", "window_attention"}
 """Kernels that this backend does not have."""
 KERNELS = {"portable": GPU.rows, "small": TILED, "nvidia": [name for name in CATALOGUE if name not in ELSEWHERE]}
 CASES = [(profile, case) for profile, kernels in KERNELS.items() for case in chosen(kernels)]

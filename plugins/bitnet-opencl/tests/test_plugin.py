@@ -110,7 +110,7 @@ def test_every_source_has_a_kernel_of_the_catalogue() -> None:
         for binding in (*CATALOGUE[name].bindings, SimpleNamespace(name="workspace")):
             assert f"uchar *{binding.name}_buffer" in source
         seen.add(name)
-    assert seen == set(CATALOGUE) - EXPERT_KERNELS - {"matmul_ternary_glu", "window_attention"}
+    assert seen == set(CATALOGUE) - EXPERT_KERNELS - {"matmul_ternary_glu", "rope_attention_mixed", "window_attention"}
 
 
 def test_arguments_are_buffers_and_one_struct() -> None:
