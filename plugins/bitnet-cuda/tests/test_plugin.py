@@ -253,9 +253,15 @@ def test_warpgroup_products_of_batches_with_block_scales_do_not_wait(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("outs", "width"), [(6144, 4096), (4096, 4096), (4096, 12288), (8192, 5120), (5120, 6144)])
-def test_products_of_few_rows_with_block_scales_keep_their_weights_in_registers(outs: int, width: int) -> None:
-    semantic = {"ADD": 1, "BLOCK": 128, "ABLOCK": 32}
+@pytest.mark.parametrize(
+    ("outs", "width", "add"),
+    [(6144, 4096, 0), (4096, 4096, 1), (4096, 12288, 1), (8192, 5120, 0), (10240, 5120, 0), (5120, 6144, 1)],
+)
+def test_products_of_few_rows_with_block_scales_keep_their_weights_in_registers(
+    outs: int, width: int, add: int
+) -> None:
+    """Check the products of Bonsai 8B and 27B; only those behind attention and the GLU add to their output."""
+    semantic = {"ADD": add, "BLOCK": 128, "ABLOCK": 32}
     spec, shape = CATALOGUE["matmul_ternary_block"], {"rows": 8, "outs": outs, "width": width}
     tuned = tuning.select_tuning(spec, semantic, shape, tensor_cores=True, wgmma=True)
     assert tuned.variant == "rows"
