@@ -30,7 +30,7 @@ SLOW = (
     "70001",
 )
 """Rules of the kit that take the emulator minutes: large shapes, and texts of whole models."""
-WHOLE, FIRST, SECOND = "1/1", "1/2", "2/2"
+WHOLE, FIRST, SECOND, THIRD = "1/1", "1/3", "2/3", "3/3"
 """Parts of the cases of the kit's kernels."""
 TESTED_APART = "test_kernel_is_offered or test_every_kernel_compiles or delta_nets"
 """Rules that other tests repeat: every architecture's kernels, and test_delta_nets_and_rotated_weights."""
@@ -44,6 +44,7 @@ RUNS: dict[str, tuple[str, str, dict[str, str]]] = {
 """Parts of the conformance kit, and the properties of the emulated GPU for each."""
 AGAIN = {
     "other cases in waves of 32": ("TestConformance and test_kernel", SECOND, {}),
+    "further cases in waves of 32": ("TestConformance and test_kernel", THIRD, {}),
     "waves of 64 in the other order": ("TestConformance", WHOLE, {"HIP_ON_CPU_GFX": "gfx90a", "SIMT_REVERSE": "1"}),
 }
 
