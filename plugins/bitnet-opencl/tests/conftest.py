@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 
 import pytest
-from bitnet_hal.device import DeviceInfo
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.errors import BackendUnavailableError
 from bitnet_hal.testing.workbench import Bench
+from bitnet_opencl import device as device_module
 from bitnet_opencl.compile import Compiler
-from bitnet_opencl.describe import usable
+from bitnet_opencl.describe import KNOWN, usable
 from bitnet_opencl.device import OpenCLDevice
 
 _BINARY = Compiler._binary
@@ -64,6 +67,30 @@ class Opened:
 
     def open(self, index: int) -> OpenCLDevice:
         return self.device
+
+
+NvidiaBench = Callable[[Callable[..., str]], AbstractContextManager[Bench]]
+"""Makes a workbench with the function that takes the place of `program_source` (fixture `nvidia_bench`)."""
+
+
+@pytest.fixture(scope="session")
+def nvidia_bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Bench]) -> NvidiaBench:
+    """Return a function that makes the workbench of a device that seems to be NVIDIA's, and gets its programs from a
+    function."""
+
+    @contextmanager
+    def made(source: Callable[..., str]) -> Iterator[Bench]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(device_module, "program_source", source)
+            device = OpenCLDevice(EnumeratedDevice(session_device._device, session_device.info))
+            device._abilities = [*device._abilities, "-cl-opt-disable"]
+            extra = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "members": 0, "ptx": True}
+            device.info = replace(device.info, type=DeviceType.GPU, kernels=frozenset(KNOWN["kernels"]), extra=extra)
+            bench = open_bench(device)
+            yield bench
+            bench.close()
+
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,12 @@ through local memory."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from bitnet_hal.device import DeviceType, Tuning
-from bitnet_hal.driver.enumerate import EnumeratedDevice
+from bitnet_hal.device import Tuning
 from bitnet_hal.driver.sources import with_includes
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.catalogue import ROTATED_KERNELS
@@ -22,9 +21,6 @@ from bitnet_hal.testing.rules.invariance import first_difference
 from bitnet_hal.testing.workbench import Bench
 from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_opencl import clc
-from bitnet_opencl import device as device_module
-from bitnet_opencl.describe import KNOWN
-from bitnet_opencl.device import OpenCLDevice
 
 KERNELS = sorted(ROTATED_KERNELS)
 MOST_ELEMENTS = 100_000
@@ -42,16 +38,9 @@ def portable_source(folders: Sequence[Path], spec: KernelSpec, constants: Mappin
 
 
 @pytest.fixture(scope="module")
-def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Bench]) -> Iterator[Bench]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_module, "program_source", portable_source)
-        device = OpenCLDevice(EnumeratedDevice(session_device._device, session_device.info))
-        device._abilities = [*device._abilities, "-cl-opt-disable"]
-        of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "members": 0, "ptx": True}
-        device.info = replace(device.info, type=DeviceType.GPU, kernels=frozenset(KNOWN["kernels"]), extra=of_gpu)
-        bench = open_bench(device)
-        yield bench
-        bench.close()
+def bench(nvidia_bench: Callable[..., AbstractContextManager[Bench]]) -> Iterator[Bench]:
+    with nvidia_bench(portable_source) as made:
+        yield made
 
 
 @pytest.mark.parametrize(

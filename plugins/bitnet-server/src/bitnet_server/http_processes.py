@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LEAST, _FOR_EACH_GPU = 4, 2
-"""HTTP processes in all and for each GPU, whichever is more: of many requests at once, the GPU gets the last one after
-all are read and made tokens of."""
+_FOR_EACH_GPU = 2
+"""HTTP processes for each GPU: of many requests at once, the GPU gets the last one after all are read and made tokens
+of."""
+
+_LEAST = 4
+"""HTTP processes if fewer GPUs would have fewer."""
 
 _MANY = 16
 """Active requests from which a server with one GPU gets them: to read so many takes as long as several steps."""

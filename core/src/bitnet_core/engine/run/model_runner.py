@@ -201,8 +201,8 @@ class Runner:
                 self._recordings.compile_ahead("greedy", size)
 
     def compile_prompts_ahead(self, chunk: int, ends: Sequence[int]) -> None:
-        """Do so for the usual prompt steps of at most `chunk` rows, and for the first tokens of each of `ends`
-        prompts."""
+        """Start to compile the kernels of the usual prompt steps of at most `chunk` rows, and of the first tokens of
+        each of `ends` prompts, if the device can compile in other threads."""
         if "compile-ahead" in self.device.info.features:
             k = self._logits.list_length([LogitsRequest(1)])
             scratch = self._prompts.scratch(chunk, chunk)
