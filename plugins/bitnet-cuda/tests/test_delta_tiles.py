@@ -46,6 +46,29 @@ def test_a_norm_is_fused_to_a_rotation_where_a_head_is_a_warps() -> None:
             tuned(1, **shape)
 
 
+@pytest.mark.parametrize(("rows", "shares"), [(1, 1), (2, 2), (16, 16), (33, 32), (64, 32), (65, 1)])
+def test_blocks_share_the_sequences_of_a_batch(rows: int, shares: int) -> None:
+    tuning = rule(rows, tensor_cores=False)
+    assert tuning.private["COLUMNS"] == shares * tuning.tile["TILE_N"]
+    params = {"rows": rows, "channels": 10240, "taps": 4}
+    convolution = delta_tiles.select_tuning("causal_conv1d", {}, params, tensor_cores=False, wgmma=False)
+    assert convolution
+    if rows <= 64:
+        assert (convolution.variant, convolution.private["GROUP"]) == ("runs", shares * convolution.tile["TILE_N"])
+    else:
+        assert convolution.variant == ""
+
+
+def test_a_sum_of_gates_has_the_same_order_for_any_number_of_rows() -> None:
+    params = {"outs": 96, "width": 5120}
+    tunings = [
+        delta_tiles.select_tuning("matmul_dense", {"DTYPE": 0}, {**params, "rows": rows}, tensor_cores=True, wgmma=True)
+        for rows in (1, 8, 16, 32, 64, 512)
+    ]
+    assert {(found.private["GROUP"], found.private["EACH"]) for found in tunings if found} == {(256, 5)}
+    assert [found.tile["TILE_N"] for found in tunings if found] == [1, 1, 1, 2, 4, 8]
+
+
 def test_gates_alone_have_a_product_of_their_own() -> None:
     def variant(outs: int, width: int, dtype: int = 1) -> str | None:
         params = {"rows": 1, "outs": outs, "width": width}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import ceil_div
-from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
+from bitnet_hal.plugin import Constants, Params, Tuning
 
 from .tiles import MANY_ROWS, few, tuned
 
@@ -15,6 +15,12 @@ WIDEST_ROTATION = 4096
 """The maximum number of columns of a Walsh-Hadamard transform: four for each thread of a block."""
 COLUMNS = 32
 """The columns of a head's state, or channels of a convolution, of a block: neighbouring threads read neighbours."""
+RUN_ROWS = 64
+"""The rows of a step up to which several blocks share the sequences: each of them may have a sequence of its own."""
+MOST_SHARES = 32
+"""The maximum number of blocks that share the sequences of a step."""
+RUN_CHANNELS = 128
+"""The channels of a block of causal_conv1d_runs.cu."""
 
 MOST_TAPS = 8
 """The maximum number of inputs of a convolution that a thread holds in registers."""
@@ -28,6 +34,14 @@ MOST_GATES = 256
 """The maximum number of rows of a gate's table; a larger table is a head."""
 FEWEST_COLUMNS = 1024
 """The minimum number of columns of a gate's table: enough to keep the threads of a block busy."""
+GATE_THREADS = 256
+"""The threads of a block of matmul_dense_narrow.cu."""
+GATE_BLOCKS = 256
+"""The blocks of it that run at once on a large GPU."""
+MOST_GATE_ROWS = 8
+"""The maximum number of rows of the table of its blocks."""
+MOST_GATE_VECTORS = 10
+"""The maximum number of vectors of the table that a thread loads at once."""
 BF16 = 2
 """The last DTYPE of matmul_dense_narrow.cu: it reads f32, f16 and bf16 tables, not quantized ones."""
 
@@ -47,24 +61,29 @@ def rotation(params: Params) -> int:
     return block
 
 
-def causal_conv1d(params: Params) -> Tuning:
-    """Return the tuning of causal_conv1d.cu.
+def run_shares(rows: int) -> int:
+    """Return the number of blocks that share the sequences of a step of RUN_ROWS rows at most: a power of two."""
+    return min(MOST_SHARES, 1 << (rows - 1).bit_length())
 
-    One row has a thread per channel. More rows are divided into strips, each with a thread per channel: up to 32
-    strips, the maximum of a block, if there are enough rows.
+
+def causal_conv1d(params: Params) -> Tuning:
+    """Return the tuning of causal_conv1d_runs.cu for few rows, else of causal_conv1d.cu.
+
+    Many rows are divided into 32 strips, the maximum of a block, each with a thread per channel.
     """
     rows = int(params["rows"])
     taps = int(params["taps"])
-    if rows == 1 and taps <= MOST_TAPS:
-        return tuned(128, {"TILE_N": 128}, "row", TAPS=taps)
-    strips = 4 if rows <= 32 else 32
-    return tuned(COLUMNS * strips, {"TILE_N": COLUMNS})
+    if rows <= RUN_ROWS and taps <= MOST_TAPS:
+        return tuned(RUN_CHANNELS, {"TILE_N": RUN_CHANNELS // run_shares(rows)}, "runs", TAPS=taps)
+    return tuned(COLUMNS * 32, {"TILE_N": COLUMNS})
 
 
 def gated_delta_rule(params: Params) -> Tuning:
     """Return the tuning of gated_delta_rule.cu. EACH: the key elements of a thread."""
-    threads_per_column = DELTA_THREADS // COLUMNS
-    return tuned(DELTA_THREADS, {"TILE_N": COLUMNS}, EACH=ceil_div(int(params["key_dim"]), threads_per_column))
+    rows = int(params["rows"])
+    shares = run_shares(rows) if rows <= RUN_ROWS else 1
+    each = ceil_div(int(params["key_dim"]), DELTA_THREADS // COLUMNS)
+    return tuned(DELTA_THREADS, {"TILE_N": COLUMNS // shares}, COLUMNS=COLUMNS, EACH=each)
 
 
 def rotate_quantize(params: Params, *, norm: bool = False) -> Tuning:
@@ -121,8 +140,9 @@ CHOICES: dict[str, Callable[[Params], Tuning]] = {
 def narrow(constants: Constants, params: Params) -> Tuning | None:
     """Return the tuning of matmul_dense_narrow.cu; None if the table is not a gate's, or quantized, or not in vectors.
 
-    A block has one row of the table for few rows of x, else eight. EACH: the vectors of four columns of a thread.
-    DEPTH: how many of them it loads before it multiplies.
+    The order of a sum does not depend on the number of rows. A block has so many rows of the table, at most
+    MOST_GATE_ROWS, that the blocks are few enough to run at once. EACH: the vectors of four columns of a thread. DEPTH:
+    how many of them it loads before it multiplies.
     """
     outs = int(params["outs"])
     width = int(params["width"])
@@ -130,11 +150,12 @@ def narrow(constants: Constants, params: Params) -> Tuning | None:
     is_gate = FEWEST_GATES <= outs <= MOST_GATES
     if constants["DTYPE"] > BF16 or not is_gate or width < FEWEST_COLUMNS or width % 4:
         return None
-    if rows > FEW_ROWS:
-        return tuned(128, {"TILE_N": 8, "TILE_T": few(rows)}, "narrow", EACH=ceil_div(width, 4 * 128), DEPTH=1)
-    each = ceil_div(width, 4 * 256)
-    depth = each if each <= 8 else 1
-    return tuned(256, {"TILE_N": 1, "TILE_T": few(rows)}, "narrow", EACH=each, DEPTH=depth)
+    tile_t = few(rows)
+    row_tiles = ceil_div(rows, tile_t)
+    tile_n = next(n for n in (1, 2, 4, 8) if n == MOST_GATE_ROWS or ceil_div(outs, n) * row_tiles <= GATE_BLOCKS)
+    each = ceil_div(width, 4 * GATE_THREADS)
+    depth = each if each * tile_n <= MOST_GATE_VECTORS else 1
+    return tuned(GATE_THREADS, {"TILE_N": tile_n, "TILE_T": tile_t}, "narrow", EACH=each, DEPTH=depth)
 
 
 def select_tuning(name: str, constants: Constants, params: Params) -> Tuning | None:
