@@ -14,6 +14,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.replicas import arrivals
 from bitnet_core.engine.replicas import replica as replica_module
 from bitnet_core.engine.replicas.arrivals import OtherDevices
+from bitnet_core.engine.replicas.replica import Replica
 from bitnet_core.engine.replicas.replica_set import ReplicaSet
 from bitnet_core.engine.replicas.speed import DeviceSpeed
 from bitnet_core.engine.schedule.results import RequestOutput
@@ -332,6 +333,22 @@ def test_a_prompt_goes_where_its_beginning_is_cached(running: Any, faulty: Any) 
             until(lambda request=request: request in texts.ended)
             assert request.cached_tokens == 192
         assert engine.figures()["prefix_hits"] == 0
+
+
+@pytest.mark.parametrize("fast", [0, 1])
+def test_of_a_card_under_two_apis_the_faster_one_computes(
+    running: Any, faulty: Any, monkeypatch: pytest.MonkeyPatch, fast: int
+) -> None:
+    devices = [faulty(), faulty(), faulty()]
+    for device in devices[:2]:
+        device.info = replace(device.info, physical_id="0000:03:00.0")
+    with running(Further({"b:0": devices[1], "c:0": devices[2]}), devices[0], max_sequences=2) as (made, texts):
+        monkeypatch.setattr(Replica, "full_rate", property(lambda one: float(one is made.replicas[fast])))
+        requests = ask(made, 8)
+        until(lambda: len(texts.ended) == len(requests))
+        counts = [one.generated_tokens for one in made.devices()]
+    assert counts[1 - fast] == 0
+    assert counts[fast] > 0 < counts[2]
 
 
 @pytest.fixture

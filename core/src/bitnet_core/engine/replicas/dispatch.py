@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitnet_hal.errors import BitnetError, UsageError
 
-from bitnet_core.engine.replicas.replica import Replica
+from bitnet_core.engine.replicas.replica import Replica, fastest_of_each_card
 from bitnet_core.engine.replicas.routing import TextLength, Work, end_seconds, work_of
 
 if TYPE_CHECKING:  # slow imports: a server should listen before them
@@ -223,15 +223,16 @@ class Dispatcher:
         self._queue.extendleft(reversed(waiting))
 
     def _best(self, request: Request, work: dict[Replica[Any], Work]) -> Replica[Any]:
-        """Return the replica on which a request should end first, among those with a large enough cache."""
+        """Return the replica on which a request should end first, among those with a large enough cache. Of a card
+        under several APIs, only the fastest counts."""
         tokens = self.usual.left(request)
         engines = {replica: replica.engine for replica in work if replica.engine is not None}
         length = min(len(request.tokens) + tokens, max(engine.max_model_len for engine in engines.values()))
+        large = [replica for replica, engine in engines.items() if length <= engine.max_model_len]
         ends: dict[Replica[Any], float] = {}
-        for replica, engine in engines.items():
-            if length <= engine.max_model_len:
-                new = len(request.tokens) - engine.cached_prefix(request)
-                ends[replica] = end_seconds(replica.speed, work[replica], new, tokens)
+        for replica in fastest_of_each_card(large):
+            new = len(request.tokens) - engines[replica].cached_prefix(request)
+            ends[replica] = end_seconds(replica.speed, work[replica], new, tokens)
         return min(ends, key=ends.__getitem__)
 
     def _give(self, replica: Replica[Any], requests: Sequence[Request]) -> None:

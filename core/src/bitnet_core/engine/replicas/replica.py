@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, cast
 
 from bitnet_hal.errors import BitnetError
 
@@ -158,6 +159,18 @@ class Replica(Generic[M]):
         """The speed of the device."""
         return self._meter.speed
 
+    @property
+    def card(self) -> str:
+        """The card of the device: equal if two APIs list the same one."""
+        card = "" if self.engine is None else self.engine.device.info.physical_id
+        return card or self.name
+
+    @property
+    def full_rate(self) -> float:
+        """Expected tokens per second of decode steps with all slots in use; infinite before any measurement."""
+        seconds = self.speed.step_seconds(self.slots)
+        return self.slots / seconds if seconds else math.inf
+
     def measure(self, engine: ServingEngine) -> None:
         """Measure the speed of the device; runs in the thread."""
         remote = _remote(engine)
@@ -166,6 +179,16 @@ class Replica(Generic[M]):
     def learn(self, engine: ServingEngine, outputs: list[RequestOutput]) -> None:
         """Update the speed with the duration of the last step, which returned these outputs."""
         self._meter.learn(engine, outputs)
+
+
+def fastest_of_each_card(replicas: Iterable[Replica[Any]]) -> list[Replica[Any]]:
+    """Return one replica for each card: under two APIs, its programs would wait for each other."""
+    by_card: dict[str, Replica[Any]] = {}
+    for replica in replicas:
+        other = by_card.get(replica.card)
+        if other is None or replica.full_rate > other.full_rate:
+            by_card[replica.card] = replica
+    return list(by_card.values())
 
 
 def _remote(engine: ServingEngine | None) -> RemoteEngine | None:
