@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing.cases.registry import all_cases
 from bitnet_hal.testing.plugin import part
 from bitnet_hal.testing.speed import CONTEXT, Shape, measure, shapes
+from bitnet_hal.testing.targets import part_of
 from bitnet_hal.testing.workbench import Bench
 
 ADOPTED = """
@@ -55,14 +57,22 @@ def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess
 
 def test_parts_hold_each_case_once(tmp_path: Path) -> None:
     def cases(text: str) -> set[str]:
-        done = run(tmp_path, ADOPTED, f"--bitnet-part={text}", "--collect-only", "-k", "test_kernel and embed_rows-t")
-        return {line for line in done.stdout.splitlines() if "embed_rows-t" in line}
+        done = run(tmp_path, ADOPTED, f"--bitnet-part={text}", "--collect-only", "-k", "test_kernel and embed_rows")
+        return {line for line in done.stdout.splitlines() if "test_kernel[" in line}
 
     first, second = cases("1/2"), cases("2/2")
     assert first
     assert second
     assert not first & second
     assert first | second == cases("1/1")
+
+
+def test_the_first_part_has_a_case_of_each_kernel() -> None:
+    cases = all_cases()
+    parts = [part_of(cases, number, 4) for number in (1, 2, 3, 4)]
+    assert sorted(case.id for part in parts for case in part) == sorted(case.id for case in cases)
+    assert {case.kernel for case in parts[0]} == {case.kernel for case in cases}
+    assert max(map(len, parts)) <= min(map(len, parts)) + len({case.kernel for case in cases})
 
 
 @pytest.mark.parametrize("text", ["3/2", "0/2", "2", "one/2"])

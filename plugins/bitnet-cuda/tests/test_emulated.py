@@ -45,7 +45,7 @@ LONGEST = "delta_nets or (batch_invariant and matmul_dense)"
 dense products of every type."""
 
 
-@pytest.mark.parametrize("part", ["1/3", *(pytest.param(f"{part}/3", marks=pytest.mark.again) for part in (2, 3))])
+@pytest.mark.parametrize("part", ["1/4", *(pytest.param(f"{part}/4", marks=pytest.mark.again) for part in (2, 3, 4))])
 def test_conformance_kit(folder: Path, part: str) -> None:
     """Run the kit: with the first part of its cases most rules, with the others those of kernels and the longest."""
     too_large_here = (
@@ -60,7 +60,7 @@ def test_conformance_kit(folder: Path, part: str) -> None:
         "8640",
     )
     by_nvrtc = "test_every_kernel_compiles"  # in test_plugin.py, for every architecture
-    rules = f"not (test_kernel_is_offered or {LONGEST})" if part == "1/3" else f"(test_kernel or {LONGEST})"
+    rules = f"not (test_kernel_is_offered or {LONGEST})" if part == "1/4" else f"(test_kernel or {LONGEST})"
     chosen = f"TestConformance and {rules}"
     output = run(folder, "--bitnet-part", part, "-k", " and not ".join((chosen, by_nvrtc, *too_large_here)))
     assert " passed" in output

@@ -30,14 +30,15 @@ SLOW = (
     "70001",
 )
 """Rules of the kit that take the emulator minutes: large shapes, and texts of whole models."""
-WHOLE, FIRST, SECOND, THIRD = "1/1", "1/3", "2/3", "3/3"
+WHOLE, FIRST, SECOND, THIRD, FOURTH = "1/1", "1/4", "2/4", "3/4", "4/4"
 """Parts of the cases of the kit's kernels."""
 TESTED_APART = "test_kernel_is_offered or test_every_kernel_compiles or delta_nets"
 """Rules that other tests repeat: every architecture's kernels, and test_delta_nets_and_rotated_weights."""
+PRODUCTS = "test_kernel and matmul_ternary and not norm"
 RUNS: dict[str, tuple[str, str, dict[str, str]]] = {
     "waves of 32": (f"TestConformance and not ({TESTED_APART})", FIRST, {}),
-    "MFMA of gfx942": ("test_kernel and matmul_ternary and not norm", WHOLE, {"HIP_ON_CPU_GFX": "gfx942"}),
-    "WMMA of gfx12": ("test_kernel and matmul_ternary and not norm", WHOLE, {"HIP_ON_CPU_GFX": "gfx1201"}),
+    "MFMA of gfx942": (PRODUCTS, FIRST, {"HIP_ON_CPU_GFX": "gfx942"}),
+    "WMMA of gfx12": (PRODUCTS, FIRST, {"HIP_ON_CPU_GFX": "gfx1201"}),
     "no graphs": ("recording or replay", WHOLE, {"HIP_ON_CPU_NO_GRAPHS": "1"}),
     "an APU": ("buffer or wrap or upload or round_trip", WHOLE, {"HIP_ON_CPU_INTEGRATED": "1"}),
 }
@@ -45,6 +46,9 @@ RUNS: dict[str, tuple[str, str, dict[str, str]]] = {
 AGAIN = {
     "other cases in waves of 32": ("TestConformance and test_kernel", SECOND, {}),
     "further cases in waves of 32": ("TestConformance and test_kernel", THIRD, {}),
+    "the last cases in waves of 32": ("TestConformance and test_kernel", FOURTH, {}),
+    "MFMA of gfx942, all cases": (PRODUCTS, WHOLE, {"HIP_ON_CPU_GFX": "gfx942"}),
+    "WMMA of gfx12, all cases": (PRODUCTS, WHOLE, {"HIP_ON_CPU_GFX": "gfx1201"}),
     "waves of 64 in the other order": ("TestConformance", WHOLE, {"HIP_ON_CPU_GFX": "gfx90a", "SIMT_REVERSE": "1"}),
 }
 

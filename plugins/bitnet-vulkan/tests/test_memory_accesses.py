@@ -64,7 +64,7 @@ def run(environment: dict[str, str], code: list[str]) -> str:
     return output
 
 
-@pytest.mark.parametrize("part", ["1/3", *(pytest.param(f"{part}/3", marks=pytest.mark.again) for part in (2, 3))])
+@pytest.mark.parametrize("part", ["1/4", *(pytest.param(f"{part}/4", marks=pytest.mark.again) for part in (2, 3, 4))])
 def test_kernels_stay_within_their_buffers(environment: dict[str, str], part: str) -> None:
     chosen = f"test_kernel and not offered and ({CASES})"
     options = ["-q", "-s", "-p", "no:cacheprovider", "--bitnet-part", part, "-k", chosen]

@@ -10,7 +10,6 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import pytest
 
@@ -103,7 +102,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize each rule over the devices, and kernel rules over the cases of each device's kernels."""
     if "bitnet_target" not in metafunc.fixturenames or metafunc.cls is None:
         return
-    from bitnet_hal.testing.targets import operands_for
+    from bitnet_hal.testing.targets import operands_for, part_of
 
     targets = _targets(metafunc.cls)
     name = next((name for name in ("kernel", "product", "case", "shape") if name in metafunc.fixturenames), None)
@@ -111,17 +110,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ids = [target.id for target in targets]
         metafunc.parametrize("bitnet_target", targets, ids=ids, indirect=True, scope="module")
         return
-    number, count = (metafunc.config.getoption(PART) if name == "case" else None) or (1, 1)
-    named = [
-        (target, one, one if isinstance(one, str) else one.id)
-        for target in targets
-        for one in operands_for(name, target)
-    ]
-    pairs = [
-        pytest.param(target, one, id=f"{target.id}-{label}")
-        for target, one, label in named
-        if crc32(label.encode()) % count == number - 1  # a hash, not every Mth case: neighbours differ in one constant
-    ]
+    number, count = metafunc.config.getoption(PART) or (1, 1)
+    pairs = []
+    for target in targets:
+        operands = operands_for(name, target)
+        chosen = part_of(operands, number, count) if name == "case" else operands
+        for one in chosen:
+            label = one if isinstance(one, str) else one.id
+            pairs.append(pytest.param(target, one, id=f"{target.id}-{label}"))
     metafunc.parametrize(("bitnet_target", name), pairs, indirect=["bitnet_target"], scope="module")
 
 
