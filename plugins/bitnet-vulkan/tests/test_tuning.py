@@ -75,3 +75,24 @@ def test_products_of_very_wide_rows_have_many_workgroups() -> None:
         tunings = candidate_tunings(TuningQuery(spec, {"ADD": 1, "BLOCK": 128, "ABLOCK": ablock}, params, gpu))
         assert {tuning.private["GROUP"] for tuning in tunings} == {256}
         assert all(tuning.tile["TILE_N"] * tuning.private["LANES"] in (256, 512) for tuning in tunings)
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "at_once"), [("2b4t", 2, 2), ("2b4t", 4, 4), ("2b4t", 8, 4), ("8b", 4, 2), ("8b", 8, 0)]
+)
+def test_a_layer_holds_as_many_rows_as_fit_shared_memory(model: str, rows: int, at_once: int) -> None:
+    """0: rows of separate launches. Codes of rows take most of the 48 KiB."""
+    gpu = next(info for info in devices() if info.type is DeviceType.GPU and info.extra["subgroups"] == 32)
+    hidden, ffn, heads, kv_heads, block = {"2b4t": (2560, 6912, 20, 5, 0), "8b": (4096, 12288, 32, 8, 128)}[model]
+    params = {"rows": rows, "hidden": hidden, "ffn": ffn, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": 128}
+    constants = {"BLOCK": block, "ABLOCK": 32 if block else 0, "KV": 1, "NORM": 1, "ACT": 0}
+    query = TuningQuery(CATALOGUE["decoder_layer"], constants, params, gpu)
+    if not at_once:
+        with pytest.raises(UnsupportedError):
+            candidate_tunings(query)
+        return
+    (tuning,) = candidate_tunings(query)
+    assert tuning.private["TILE_T"] == at_once
+    assert at_once * ffn < 49152
+    shares = max(132, rows * kv_heads)
+    assert tuning.workspace >= 4 * shares * heads // kv_heads * 130

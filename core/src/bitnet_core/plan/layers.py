@@ -41,7 +41,7 @@ class Plan(HeadLayers):
         """
         launches = self._embed(scratch, rows)
         for index, layer in enumerate(self.weights.layers):
-            if decode and rows == 1 and (whole := self._layer(scratch, cache, index, layer)):
+            if decode and rows <= FEW_ROWS and (whole := self._layer(scratch, cache, rows, index, layer)):
                 launches.append(whole)
                 continue
             launches += self._attention(scratch, cache, rows, index, layer, decode)
@@ -85,14 +85,14 @@ class Plan(HeadLayers):
             for part in embedding.parts
         ]
 
-    def _layer(self, scratch: Scratch, cache: CacheViews, index: int, layer: LayerWeights) -> Launch | None:
-        """Return one launch for a whole layer of one row, if the device supports it and every matrix is in one part."""
+    def _layer(self, scratch: Scratch, cache: CacheViews, rows: int, index: int, layer: LayerWeights) -> Launch | None:
+        """Return one launch for a layer of few rows, if the device supports it and every matrix is in one part."""
         matrices = layer.qkv, layer.attn_output, layer.gate_up, layer.ffn_down
         block = matrices[0].parts[0].block
         if any(len(matrix.parts) > 1 or matrix.parts[0].block != block for matrix in matrices):
             return None
         config = self.config
-        x = scratch.view("x", 1)
+        x = scratch.view("x", rows)
         norms = layer.attn_norm, layer.attn_sub_norm, layer.ffn_norm, layer.ffn_sub_norm
         operands = [
             view
@@ -101,10 +101,11 @@ class Plan(HeadLayers):
         ]
         return self._fused(
             "decoder_layer",
-            {"hidden": config.hidden, "ffn": config.ffn, **self._cached(cache), "eps": config.norm_eps},
+            {"rows": rows, "hidden": config.hidden, "ffn": config.ffn, **self._cached(cache), "eps": config.norm_eps},
             (
-                *(x, scratch.view("qkv", 1), scratch.view("heads", 1), scratch.view("gate_up", 1, 4 * config.ffn)),
-                *(scratch.view("step", 1), self.weights.rope, cache.keys[index], cache.values[index], cache.tables),
+                *(x, scratch.view("qkv", rows), scratch.view("heads", rows)),
+                *(scratch.view("gate_up", rows, 4 * config.ffn), scratch.view("step", rows), self.weights.rope),
+                *(cache.keys[index], cache.values[index], cache.tables),
                 *self._head_gammas(layer),
                 *operands,
             ),

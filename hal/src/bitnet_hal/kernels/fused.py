@@ -178,17 +178,17 @@ def _f32(name: str, access: Access, shape: str, size: Size) -> Binding:
 
 DECODER_LAYER = KernelSpec(
     name="decoder_layer",
-    meaning="One decoder layer for one row: norm_matmul of x with gamma_qkv and w_qkv into qkv; rope_attention of qkv into heads; "
+    meaning="One decoder layer for few rows that all belong to different sequences: norm_matmul of x with gamma_qkv and w_qkv into qkv; rope_attention of qkv into heads; "
     "norm_matmul of heads with gamma_o and w_o, added to x; norm_matmul_glu of x with gamma_up and w_up into m; "
     "norm_matmul of m with gamma_down and w_down, added to x. The norms of x are always computed, those of heads and m "
     "if NORM is 1. pad(columns) rounds up to a multiple of 128. The MEMBERS workgroups synchronize with each other, so "
     "all of them must run concurrently. qkv, heads and m are scratch, undefined after the launch.",
     bindings=(
-        _f32("x", "rw", "[hidden]", product("hidden")),
-        _f32("qkv", "rw", "[(n_heads + 2 n_kv_heads) * head_dim]", _qkv),
-        _f32("heads", "rw", "[n_heads * head_dim]", product("n_heads", "head_dim")),
-        _f32("m", "rw", "[ffn]", product("ffn")),
-        Binding("step", "i32", "r", "[1, 4]", product(times=STEP_FIELDS)),
+        _f32("x", "rw", "[rows, hidden]", product("rows", "hidden")),
+        _f32("qkv", "rw", "[rows, (n_heads + 2 n_kv_heads) * head_dim]", sizes.query_key_value),
+        _f32("heads", "rw", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
+        _f32("m", "rw", "[rows, ffn]", product("rows", "ffn")),
+        Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
         _f32("rope", "r", "[positions, head_dim / 2, 2]", product("head_dim")),
         Binding("k_cache", "u8", "rw", "cache rows", CACHE_BLOCK),
         Binding("v_cache", "u8", "rw", "cache rows", CACHE_BLOCK),
@@ -204,6 +204,7 @@ DECODER_LAYER = KernelSpec(
         *_matrix("down", product("hidden"), "ffn", "hidden"),
     ),
     params=(
+        ROWS,
         u32("hidden", "columns of x"),
         u32("ffn", "columns of m"),
         *ATTENTION.params[1:],

@@ -62,7 +62,8 @@ def rope_attention(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def decoder_layer(a: Arrays, p: Params, c: Constants) -> None:
-    """Run the five launches of a layer for one row."""
+    """Run the five launches of a layer."""
+    count = int(p["rows"])
     hidden = int(p["hidden"])
     ffn = int(p["ffn"])
     queries = int(p["n_heads"]) * int(p["head_dim"])
@@ -71,14 +72,14 @@ def decoder_layer(a: Arrays, p: Params, c: Constants) -> None:
     def shape(columns: int, rows: int) -> Params:
         width = ceil_div(columns, 128) * 128
         sizes = {"columns": columns, "width": width, "outs": rows, "y_stride": rows, "y_first": 0}
-        return {"rows": 1, "eps": p["eps"], **sizes}
+        return {"rows": count, "eps": p["eps"], **sizes}
 
     def matrix(name: str) -> Arrays:
         return {"gamma": a[f"gamma_{name}"], "w": a[f"w_{name}"], "wscale": a[f"s_{name}"]}
 
     norm = {**c, "NORM": 1}
     norm_matmul({"x": a["x"], "y": a["qkv"], **matrix("qkv")}, shape(hidden, outs), {**norm, "ADD": 0})
-    rope_attention({**a, "out": a["heads"]}, {"rows": 1, **p}, c)
+    rope_attention({**a, "out": a["heads"]}, p, c)
     norm_matmul({"x": a["heads"], "y": a["x"], **matrix("o")}, shape(queries, hidden), {**c, "ADD": 1})
     norm_matmul_glu({"x": a["x"], "m": a["m"], **matrix("up")}, shape(hidden, ffn), norm)
     norm_matmul({"x": a["m"], "y": a["x"], **matrix("down")}, shape(ffn, hidden), {**c, "ADD": 1})

@@ -32,6 +32,8 @@ MAX_ROTATED = 1024
 """The maximum columns of a rotation that is fused with its neighbours."""
 WHOLE_ROWS = 64
 """The number of rows above which one workgroup norms and rotates a whole row."""
+MAX_LAYER_ROWS = 4
+"""The maximum rows whose codes decoder_layer holds at the same time."""
 MEETING_WORDS = 9 * 32
 """The number of u32 counters at the start of the workspace of decoder_layer (meeting.glsl)."""
 FLOAT = 4
@@ -136,12 +138,20 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
         raise query.unsupported("layers of such a shape run as separate launches")
     group = 8 * wave if family["software"] else 512
     widest = max(hidden, heads * kv_heads * dim, ffn)
-    if _layer_shared_bytes(query, heads, widest, group, wave) > family["shared_memory"]:
-        raise query.unsupported("rows of such a width run as separate launches")
+    room = query.padded_rows
+    if query["BLOCK"] and room > MAX_LAYER_ROWS:
+        raise query.unsupported("so many rows with block scales are faster as separate launches")
+    at_once = min(room, MAX_LAYER_ROWS, group // 32)  # 32 invocations share the largest group of columns with a scale
+    while _layer_shared_bytes(query, heads, widest, group, wave, at_once) > family["shared_memory"]:
+        at_once //= 2
+        if not at_once:
+            raise query.unsupported("rows of such a width run as separate launches")
     # a lane's part of rows, weights, scales, keys and values must fit in its 128 registers (workgroups of 512)
     lanes = 16 if widest <= MAX_FEW_WIDTH else 32
     private = {
         "GROUP": group,
+        "TILE_T": at_once,
+        "ROOM": room,
         "LANES": min(lanes, wave),
         "BATCH": 1,
         "ROWS": 1 if query["BLOCK"] else 2,
@@ -152,24 +162,24 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
         "DIM": dim,
     }
     members = family["resident"]
-    counters = MEETING_WORDS + kv_heads
-    partial_results = max(members, kv_heads) * heads * (dim + 2)
+    counters = MEETING_WORDS + room * kv_heads
+    partial_results = max(members, room * kv_heads) * heads * (dim + 2)
     return Tuning({"MEMBERS": members}, "resident", private, FLOAT * (counters + partial_results))
 
 
-def _layer_shared_bytes(query: TuningQuery, heads: int, widest: int, group: int, wave: int) -> int:
+def _layer_shared_bytes(query: TuningQuery, heads: int, widest: int, group: int, wave: int, at_once: int) -> int:
     """Return the bytes of shared memory of decoder_layer (decoder_layer_resident.comp, layer_attention.glsl).
 
     heads: query heads per key/value head. widest: columns of the widest row. group, wave: invocations of a workgroup
-    and of a subgroup.
+    and of a subgroup. at_once: rows whose codes are held at a time.
     """
     dim = query["head_dim"]
     waves = group // wave
     attention_parts = FLOAT * waves * heads * (dim + 3)
-    row_codes = widest + 256 + 3 * FLOAT * waves * heads
+    row_codes = at_once * (widest + 256) + 3 * FLOAT * waves * heads
     squares = dim // wave
     new_heads = FLOAT * (heads + 2) * (dim + squares)  # the row's rotated queries, key and value
-    scales = 32 * ceil_div(widest, 128) if query["BLOCK"] else 32
+    scales = at_once * (32 * ceil_div(widest, 128) if query["BLOCK"] else 32)
     reductions = FLOAT * heads + 4 * FLOAT * waves + 64
     return max(attention_parts, row_codes) + new_heads + scales + reductions
 

@@ -252,6 +252,8 @@ def _layer(query: TuningQuery) -> Tuning:
     ffn = query["ffn"]
     if not members:
         raise query.unsupported("the device is not supported")
+    if query["rows"] > 1:
+        raise query.unsupported("several rows run as separate launches")
     if head_dim % 8 or hidden % 4 or ffn % 4:
         raise query.unsupported(f"head_dim {head_dim}, hidden {hidden} and ffn {ffn} must be multiples of 8, 4 and 4")
     group = 512

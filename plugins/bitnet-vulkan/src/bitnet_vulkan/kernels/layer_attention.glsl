@@ -1,11 +1,11 @@
 // Attention within decoder_layer_resident.comp: rotation, the cache's newest row, and shares of a sequence's positions.
-// The last workgroup of a key/value head combines the results. An invocation has all HEADS queries of a key/value head.
+// The last workgroup of a row and key/value head combines the results. An invocation has all HEADS queries of a key/value head.
 
 // Invocations that share a position, octets of each, positions at a time; elements of new heads per invocation;
-// workgroups that share a key/value head.
+// workgroups that share a row and key/value head.
 const uint SHARERS = DIM / 8 < WAVE ? DIM / 8 : WAVE, OCTETS = DIM / 8 / SHARERS, PLACES = GROUP / SHARERS;
 const uint SPAN = PLACES * BATCH, FRESH = ((HEADS + 2) * DIM + GROUP - 1) / GROUP;
-const uint MOST_SPLITS = MEMBERS < KV_HEADS ? 1 : MEMBERS / KV_HEADS;
+const uint MOST_SPLITS = MEMBERS < ROOM * KV_HEADS ? 1 : MEMBERS / (ROOM * KV_HEADS);
 const uint AT_ONCE = MOST_SPLITS < 8 ? MOST_SPLITS : 8;  // parts of other workgroups
 const float LOWEST = -3.0e38;
 shared vec4 fresh[(HEADS + 2) * DIM / 4];
@@ -14,19 +14,36 @@ shared float fresh_squares[QKNORM == 0 ? 1 : (HEADS + 2) * DIM / WAVE];
 shared float tops[WAVES * HEADS], totals[WAVES * HEADS], weights[WAVES * HEADS], best[HEADS];
 shared uint last_one;
 
-// Scores, and the weighted sum of values, of a share of a key/value head's positions.
-struct Share { uint kv_head, first, end, split, splits; };
+// Scores, and the weighted sum of values, of a share of a row's positions for a key/value head. used: false if the row
+// has no slot or fewer shares. seen_again: whether the sequence's table maps the newest position to its slot.
+struct Share {
+    uint kv_head, row, first, end, split, splits;
+    bool used, seen_again;
+    ivec4 step;
+};
 
-Share share_of(uint unit, uint count) {
-    uint splits = min((count + SPAN - 1) / SPAN, MOST_SPLITS), each = (count + splits - 1) / splits;
-    uint split = unit / KV_HEADS;
-    return Share(unit % KV_HEADS, min(split * each, count), min(split * each + each, count), split, splits);
+Share share_of(uint unit) {
+    Share s;
+    uint pairs = p.rows * KV_HEADS, pair = unit % pairs;
+    s.kv_head = pair % KV_HEADS;
+    s.row = pair / KV_HEADS;
+    s.split = unit / pairs;
+    s.step = step_of(s.row);
+    uint count = uint(s.step.y + 1), position = uint(max(s.step.y, 0));
+    s.splits = max(min((count + SPAN - 1) / SPAN, MOST_SPLITS), 1u);
+    uint each = (count + s.splits - 1) / s.splits;
+    s.first = min(s.split * each, count);
+    s.end = min(s.split * each + each, count);
+    s.used = count > 0 && s.split < s.splits;
+    int block = tables[uint(max(s.step.w, 0)) * p.max_blocks + position / KV_BLOCK];
+    s.seen_again = s.step.z == block * int(KV_BLOCK) + int(position % KV_BLOCK);
+    return s;
 }
 
-void fetch(Share s, ivec4 step, uint start, out Octet keys[BATCH][OCTETS], out Octet values[BATCH][OCTETS]) {
+void fetch(Share s, uint start, out Octet keys[BATCH][OCTETS], out Octet values[BATCH][OCTETS]) {
     [[unroll]] for (uint b = 0; b < BATCH; b++) {
         uint position = start + b * PLACES + LID / SHARERS;
-        uint block = position < s.end ? uint(tables[uint(step.w) * p.max_blocks + position / KV_BLOCK]) : 0;
+        uint block = position < s.end ? uint(tables[uint(s.step.w) * p.max_blocks + position / KV_BLOCK]) : 0;
         uint word0 = ((block * KV_HEADS + s.kv_head) * KV_BLOCK + position % KV_BLOCK) * (p.row_bytes / 4);
         [[unroll]] for (uint o = 0; o < OCTETS; o++) {
             keys[b][o] = values[b][o] = Octet(uvec4(0), uvec4(0));
@@ -52,13 +69,14 @@ void newest_of(uint at, out Octet made[OCTETS]) {
 
 // Returns element d of a head of a key/value head (its queries, key and value, in that order) in qkv.
 uint element(Share s, uint which, uint d) {
-    return (which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM + d;
+    return s.row * QKV + (which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM + d;
 }
 // Returns the element that forms a pair with d.
 uint other_of(uint d) { return INTERLEAVED == 1 ? d ^ 1u : d < DIM / 2 ? d + DIM / 2 : d - DIM / 2; }
 
-// Angles for the elements of an invocation at this position, with the gammas of both elements of each pair.
-void turn_of(uint position, out vec2 turn[FRESH], out vec2 gain[FRESH]) {
+// Angles for the elements of an invocation at the newest position, with the gammas of both elements of each pair.
+void turn_of(Share s, out vec2 turn[FRESH], out vec2 gain[FRESH]) {
+    uint position = uint(s.step.y);
     [[unroll]] for (uint i = 0; i < FRESH; i++) {
         uint e = LID + i * GROUP, d = e % DIM;
         turn[i] = rope[position * (DIM / 2) + (INTERLEAVED == 1 ? d / 2 : d % (DIM / 2))];
@@ -95,18 +113,17 @@ void stage(Share s, vec2 turn[FRESH], vec2 gain[FRESH]) {
     }
 }
 
-// seen_again: whether the sequence's table maps the newest position to its slot.
-void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Octet values[BATCH][OCTETS]) {
+void attend(Share s, Octet keys[BATCH][OCTETS], Octet values[BATCH][OCTETS]) {
     work_barrier();
-    uint last = uint(step.y), place = LID / SHARERS, lane = LID % SHARERS;
+    uint last = uint(s.step.y), place = LID / SHARERS, lane = LID % SHARERS;
     Octet newest_k[OCTETS], newest_v[OCTETS];
     bool renewed = false;
     if (s.end == last + 1) {
         newest_of(HEADS * DIM, newest_k);
         newest_of((HEADS + 1) * DIM, newest_v);
-        renewed = seen_again;
-        if (step.z >= 0 && place == 0) {
-            uint row = (uint(step.z) / KV_BLOCK * KV_HEADS + s.kv_head) * KV_BLOCK + uint(step.z) % KV_BLOCK;
+        renewed = s.seen_again;
+        if (place == 0) {
+            uint row = (uint(s.step.z) / KV_BLOCK * KV_HEADS + s.kv_head) * KV_BLOCK + uint(s.step.z) % KV_BLOCK;
             uint word0 = row * (p.row_bytes / 4);
             [[unroll]] for (uint o = 0; o < OCTETS; o++) {
                 store_k(word0, lane + o * SHARERS, newest_k[o]);
@@ -125,7 +142,7 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
             }
     }
     for (uint start = s.first; start < s.end; start += SPAN) {
-        if (start > s.first) fetch(s, step, start, keys, values);
+        if (start > s.first) fetch(s, start, keys, values);
         if (renewed && last - start < SPAN) {
             [[unroll]] for (uint b = 0; b < BATCH; b++)
                 [[unroll]] for (uint o = 0; o < OCTETS; o++) {
@@ -199,7 +216,7 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
     }
     work_barrier();
     const uint AREA = HEADS * DIM + 2 * HEADS;
-    uint part0 = LOST + LINE + KV_HEADS + s.kv_head * MOST_SPLITS * AREA;
+    uint pair = s.row * KV_HEADS + s.kv_head, part0 = LOST + LINE + ROOM * KV_HEADS + pair * MOST_SPLITS * AREA;
     for (uint e = LID; e < HEADS * DIM; e += GROUP) {
         uint h = e / DIM;
         float sum = 0.0, all = 0.0;
@@ -208,7 +225,7 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
             sum += weights[w * HEADS + h] * uintBitsToFloat(q_shared[(w * HEADS * DIM + e) / 4][e % 4]);
         }
         if (s.splits == 1) {
-            heads[s.kv_head * HEADS * DIM + e] = sum / all;
+            heads[pair * HEADS * DIM + e] = sum / all;
             continue;
         }
         partial[part0 + s.split * AREA + e] = sum;
@@ -219,7 +236,7 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
     }
     if (s.splits == 1) return;
     work_barrier();
-    uint done = LOST + LINE + s.kv_head;
+    uint done = LOST + LINE + pair;
     if (LID == 0) {
         memoryBarrierBuffer();
         last_one = atomicAdd(meetings[done], 1);
@@ -249,6 +266,6 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
                 sum += weight * value[i];
             }
         }
-        heads[s.kv_head * HEADS * DIM + e] = sum / all;
+        heads[pair * HEADS * DIM + e] = sum / all;
     }
 }
