@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +31,7 @@ from bitnet_core.plan.device_weights import (
 )
 from bitnet_core.plan.norm_after_rope import query_gain
 from bitnet_core.plan.prediction_weights import PredictionWeights, prediction_bytes, upload_prediction
+from bitnet_core.plan.repacking import OddBlocksError, Repacker, can_repack
 from bitnet_core.plan.tensor_upload import TensorUploader
 from bitnet_core.plan.weight_memory import WeightMemory
 from bitnet_core.plan.weight_sizes import adjacent, device_block, rotary_bytes, table_names, weight_bytes
@@ -56,12 +57,28 @@ def upload(
     prediction: bool = False,
 ) -> DeviceWeights:
     """Upload a model, or only the layers of `config`, to a device, with a rotary table for `positions` positions.
-    prediction: also its prediction head.
+    prediction: also its prediction head. A device that can converts the codes of Q2_0 files; if it finds blocks that
+    only the host can judge, the host converts all.
 
     Raises ModelError if a tensor does not have the shape that the configuration states, and GpuErrors of the device;
     all buffers are then freed.
     """
     config = config or source.config
+    if can_repack(device.info):
+        with closing(Repacker(device)) as repacker, suppress(OddBlocksError):
+            return _upload(source, device, positions, progress, config, prediction, repacker)
+    return _upload(source, device, positions, progress, config, prediction, None)
+
+
+def _upload(
+    source: ModelSource,
+    device: Device,
+    positions: int,
+    progress: Progress | None,
+    config: ModelConfig,
+    prediction: bool,
+    repacker: Repacker | None,
+) -> DeviceWeights:
     total = weight_bytes(source, config) + (prediction_bytes(source) if prediction else 0)
     done = 0
 
@@ -71,9 +88,12 @@ def upload(
         if progress:
             progress("load", min(done, total), total)
 
-    memory = WeightMemory(device, source.path, advance)
+    memory = WeightMemory(device, source.path, advance, repacker)
     try:
-        return WeightUploader(source, config, device.info, memory).all(positions, prediction=prediction)
+        weights = WeightUploader(source, config, device.info, memory).all(positions, prediction=prediction)
+        if repacker is not None:
+            repacker.check()
+        return weights
     except BaseException as error:
         if isinstance(error, OutOfMemoryError):
             error.hint = (
