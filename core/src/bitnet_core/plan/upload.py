@@ -113,6 +113,7 @@ class WeightUploader(TensorUploader):
         """Upload the layers, the tables, and with `prediction` the prediction head."""
         config = self.config
         with reader_pool() as readers:
+            rope = readers.submit(self._rope, positions)
             if config.ternary_tables:
                 self._read_ahead(table_names(config), readers)
             tables = self._tables() if self.memory.unified else {}  # first, while most host memory is free
@@ -127,7 +128,7 @@ class WeightUploader(TensorUploader):
         head = self._prediction() if prediction else None
         self._release_pages()
         output_norm = self._norm("output_norm", config.hidden)
-        rope = self._rope(positions)
+        rotary = self.memory.vector(rope.result())
         unrotated = self._unrotated(positions)
         signs = self._signs()
         return DeviceWeights(
@@ -136,7 +137,7 @@ class WeightUploader(TensorUploader):
             embedding=None if config.layers_before else tables["token_embd"],
             head=None if config.layers_after else tables["token_embd" if config.tied_head else "output"],
             output_norm=output_norm,
-            rope=rope,
+            rope=rotary,
             positions=positions,
             nbytes=self.memory.allocated,
             wrapped_bytes=self.memory.wrapped,
@@ -162,9 +163,10 @@ class WeightUploader(TensorUploader):
         if not self.memory.views_file:
             self.source.release()
 
-    def _rope(self, positions: int) -> View:
+    def _rope(self, positions: int) -> npt.NDArray[np.float32]:
+        """Compute the rotary table, in a thread while matrices are uploaded."""
         rotary_bytes(self.config, self.info, positions)  # raises if it cannot be bound
-        return self.memory.vector(rope_table(self.config, positions, self._rope_factors(positions)))
+        return rope_table(self.config, positions, self._rope_factors(positions))
 
     def _unrotated(self, positions: int) -> View | None:
         """Upload the rotary table of layers without positions; None if there are none."""
