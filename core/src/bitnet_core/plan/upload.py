@@ -17,7 +17,6 @@ from bitnet_core.formats import dense
 from bitnet_core.formats.names import INPUT_NORM, matrices, signs_name
 from bitnet_core.formats.threads import reader_pool
 from bitnet_core.model.config import DeltaNet, ModelConfig
-from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.device_weights import (
     DeltaWeights,
@@ -32,9 +31,10 @@ from bitnet_core.plan.device_weights import (
 from bitnet_core.plan.norm_after_rope import query_gain
 from bitnet_core.plan.prediction_weights import PredictionWeights, prediction_bytes, upload_prediction
 from bitnet_core.plan.repacking import OddBlocksError, Repacker, can_repack
+from bitnet_core.plan.rotary import rotary_table
 from bitnet_core.plan.tensor_upload import TensorUploader
 from bitnet_core.plan.weight_memory import WeightMemory
-from bitnet_core.plan.weight_sizes import adjacent, device_block, rotary_bytes, table_names, weight_bytes
+from bitnet_core.plan.weight_sizes import adjacent, device_block, table_names, weight_bytes
 from bitnet_core.progress import Progress
 from bitnet_core.units import size
 
@@ -164,9 +164,7 @@ class WeightUploader(TensorUploader):
             self.source.release()
 
     def _rope(self, positions: int) -> npt.NDArray[np.float32]:
-        """Compute the rotary table, in a thread while matrices are uploaded."""
-        rotary_bytes(self.config, self.info, positions)  # raises if it cannot be bound
-        return rope_table(self.config, positions, self._rope_factors(positions))
+        return rotary_table(self.source, self.config, self.info, positions)
 
     def _unrotated(self, positions: int) -> View | None:
         """Upload the rotary table of layers without positions; None if there are none."""
@@ -174,16 +172,6 @@ class WeightUploader(TensorUploader):
             return None
         pairs = positions * self.config.head_dim // 2
         return self.memory.vector(np.broadcast_to(np.array([1, 0], np.float32), (pairs, 2)))
-
-    def _rope_factors(self, positions: int) -> npt.NDArray[np.float32] | None:
-        name = factors_name(self.config, positions)
-        if not self.source.has(name):
-            return None
-        factors = self.source.vector(name)
-        size = self.config.rotary_pairs
-        if factors.shape != (size,) or not ((factors > 0) & np.isfinite(factors)).all():
-            raise ModelError(f"{self.source.path}: {name} must be {size} positive numbers")
-        return factors
 
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
         """Upload a layer while `readers` read the next ones."""
