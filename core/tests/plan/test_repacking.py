@@ -9,12 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.fit import predict
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import q2_0
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan import weight_memory
 from bitnet_core.plan.upload import upload
-from bitnet_hal.device import TransferMode, whole
+from bitnet_hal.device import DeviceType, TransferMode, whole
+from bitnet_hal.errors import OutOfMemoryError
 from bitnet_hal.reference.describe import numpy_info
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -101,3 +105,14 @@ def test_illegal_codes_are_counted(faulty: Any, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"blk\.1\.ffn_down.*illegal ternary code 3 \(twice the scale\) in 2 of"):
         memory(path, device)
     assert not device.inner._buffers
+
+
+def test_the_memory_of_blocks_does_not_decide_whether_a_model_loads(capped: Any) -> None:
+    """The least memory leaves no room for the blocks of the embedding: the host converts."""
+    options = EngineOptions(max_sequences=1, prefill_chunk=1, context=16, kv_cache_type="int8")
+    info = {"type": DeviceType.GPU, "transfer": TransferMode.EXPLICIT_COPY, "kernels": OFFERED}
+    with closing(open_model(GOLDEN / "qwen3/qwen3-tied/Q2_0-g128.gguf")) as source:
+        least = predict(source, capped(1 << 30, **info), options).least.loaded
+        Engine(source, capped(least, **info), options).free()
+        with pytest.raises(OutOfMemoryError):
+            Engine(source, capped(least - 1, **info), options)

@@ -27,16 +27,23 @@ def can_repack(info: DeviceInfo) -> bool:
 
 
 class Repacker:
-    """Uploads rows of blocks and converts them, on a device with the kernel. `close` frees its memory."""
+    """Uploads rows of blocks and converts them, on a device with the kernel. `close` frees its memory.
+
+    used: True once it has asked for memory.
+    """
 
     def __init__(self, device: Device) -> None:
+        self.used = False
         self._device = device
         self._launcher = Launcher(device)
-        self._odd = device.alloc(4)
+        self._odd: Buffer | None = None
         self._blocks: Buffer | None = None
 
     def upload(self, weight: TernaryWeight, view: View, first: int, blocks: npt.NDArray[np.uint8]) -> None:
         """Convert rows of a weight, blocks u8[rows, row_bytes], to rows of a view u8[*, width / 4] from `first` on."""
+        self.used = True
+        if self._odd is None:
+            self._odd = self._device.alloc(4)  # 0
         room = self._room(blocks.nbytes)
         self._device.upload(room, blocks.reshape(-1).data)
         params = {"rows": len(blocks), "columns": weight.columns, "width": weight.width, "first": first}
@@ -45,6 +52,8 @@ class Repacker:
 
     def check(self) -> None:
         """Wait for the device. Raises OddBlocksError if a block was odd."""
+        if self._odd is None:
+            return
         found = np.zeros(1, np.int32)
         self._device.download(whole(self._odd), found.data.cast("B"))
         if found[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, suppress
@@ -44,6 +45,8 @@ LAYERS_AHEAD = 2
 RELEASE_BYTES = 256 << 20
 """Release the pages of the mapped file after uploading this many bytes; pages needed again are re-read."""
 
+log = logging.getLogger(__name__)
+
 _SUB_NORM_OF = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}
 
 
@@ -57,16 +60,22 @@ def upload(
     prediction: bool = False,
 ) -> DeviceWeights:
     """Upload a model, or only the layers of `config`, to a device, with a rotary table for `positions` positions.
-    prediction: also its prediction head. A device that can converts the codes of Q2_0 files; if it finds blocks that
-    only the host can judge, the host converts all.
+    prediction: also its prediction head. A device that can converts the codes of Q2_0 files. If it finds blocks that
+    only the host can judge, or lacks memory beside the file's blocks, the host converts all codes.
 
     Raises ModelError if a tensor does not have the shape that the configuration states, and GpuErrors of the device;
     all buffers are then freed.
     """
     config = config or source.config
     if can_repack(device.info):
-        with closing(Repacker(device)) as repacker, suppress(OddBlocksError):
-            return _upload(source, device, positions, progress, config, prediction, repacker)
+        with closing(Repacker(device)) as repacker:
+            try:
+                return _upload(source, device, positions, progress, config, prediction, repacker)
+            except OddBlocksError:
+                log.info("%s: the host converts the codes, because some blocks are odd", source.path)
+            except OutOfMemoryError:
+                if not repacker.used:
+                    raise
     return _upload(source, device, positions, progress, config, prediction, None)
 
 
