@@ -114,6 +114,9 @@ class TinySource:
         scales = np.full(shape, scale, np.float32)
         return TernaryWeight(rows, columns, pack(codes), scales, self.scale_kind, self.block)  # type: ignore[arg-type]
 
+    def stored_ternary(self, name: str) -> TernaryWeight:
+        return self.ternary(name)
+
     def scale_block(self, name: str) -> int:
         return self.block
 

@@ -55,8 +55,9 @@ ELSEWHERE = {
     "approx_logits",
     "refine_logits",
     "rope_attention_mixed",
+    "repack_q2_0",
 }
-"""Kernels that need another model or a larger head, or take the place of all others."""
+"""Kernels that need another model or file or a larger head, or take the place of all others."""
 
 
 @pytest.mark.parametrize("fused", [False, True])

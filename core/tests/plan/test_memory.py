@@ -14,7 +14,7 @@ from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.engine import EngineOptions
-from bitnet_core.plan import lm_head_int8
+from bitnet_core.plan import lm_head_int8, weight_count
 from bitnet_core.plan.upload import upload
 from bitnet_core.plan.weight_count import weight_sizes
 from bitnet_core.plan.weight_sizes import table_names
@@ -133,7 +133,7 @@ def test_yes_is_said_exactly_where_a_model_loads(
     capped: Any, shape: str, kind: DeviceType, transfer: TransferMode
 ) -> None:
     """A search for the least cap with which the model loads, and caps beside it and far from it."""
-    info = {"type": kind, "transfer": transfer}
+    info = {"type": kind, "transfer": transfer, "kernels": numpy_info().kernels | {"repack_q2_0"}}
     options = EngineOptions(max_sequences=4, prefill_chunk=64, context=256)
     least, enough = 0, 16 << 20
     while enough - least > 1:
@@ -148,3 +148,12 @@ def test_yes_is_said_exactly_where_a_model_loads(
 def test_a_config_has_no_other_devices() -> None:
     config: ModelConfig = SHAPES["tiny"]
     assert (config.layers_before, config.layers_after) == (0, 0)
+
+
+def test_equal_counts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SyntheticSource("tiny")
+    info = numpy_info()
+    first = weight_sizes(source, source.config, info, 64)
+    assert weight_sizes(source, source.config, info, 1 << 16).allocated > first.allocated
+    monkeypatch.setattr(weight_count, "_Counter", lambda *_: pytest.fail("counted again"))
+    assert weight_sizes(source, source.config, replace(info, name="another"), 64) == first

@@ -41,11 +41,12 @@ def rope_table(
             inverse /= freq_factors.astype(np.float32)
     if not np.isfinite(inverse).all():
         raise _no_numbers(config)
-    inverse = np.pad(inverse, (0, config.head_dim // 2 - len(inverse)))  # pairs without a frequency are not rotated
     angles = np.arange(positions, dtype=np.float32)[:, None] * inverse.astype(np.float32)[None, :]
-    table = np.empty((*angles.shape, 2), np.float32)
-    np.multiply(np.cos(angles), np.float32(magnitude), out=table[..., 0])
-    np.multiply(np.sin(angles), np.float32(magnitude), out=table[..., 1])
+    turned = len(inverse)
+    table = np.empty((positions, config.head_dim // 2, 2), np.float32)
+    np.multiply(np.cos(angles), np.float32(magnitude), out=table[:, :turned, 0])
+    np.multiply(np.sin(angles), np.float32(magnitude), out=table[:, :turned, 1])
+    table[:, turned:] = magnitude, 0  # pairs without a frequency are not rotated
     return table
 
 

@@ -68,6 +68,12 @@ class ModelSource(Protocol):
     def ternary(self, name: str) -> TernaryWeight:
         """Return a linear layer, such as "blk.0.attn_q". Raises ModelError if it is absent."""
 
+    def stored_ternary(self, name: str) -> TernaryWeight:
+        """Return `ternary`, but with blocks of Q2_0 as the file has them (`TernaryWeight.stored`) if it does.
+
+        Illegal codes are then not found, and only blocks with a scale of 0 count as blocks of zeros.
+        """
+
     def scale_block(self, name: str) -> int:
         """Return the columns that share a scale in a linear layer, 0 for one scale per row. It is determined from some
         rows of the matrix, so `ternary` may differ if the other rows do."""

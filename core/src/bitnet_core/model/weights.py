@@ -28,7 +28,8 @@ class TernaryWeight:
 
     codes: u8[rows, padded(columns) / 4], I2_S 128-blocks (layout A of Microsoft's files); may view a mapped file.
     scales: f32[1] for "tensor", f32[rows] for "row", f32[rows, ceil(columns / block)] for "block". block: columns that
-    share a scale if scale_kind is "block" (64, 128 or 256), else 0.
+    share a scale if scale_kind is "block" (64, 128 or 256), else 0. stored: 0, or the columns of a block if codes are
+    u8[rows, columns / stored * (2 + stored / 4)], blocks of Q2_0 as a file has them, each with its f16 scale.
     """
 
     rows: int
@@ -37,6 +38,7 @@ class TernaryWeight:
     scales: npt.NDArray[np.float32]
     scale_kind: ScaleKind = "tensor"
     block: int = 0
+    stored: int = 0
 
     @property
     def width(self) -> int:

@@ -31,12 +31,13 @@ class TensorUploader:
         self.info = info
         self.memory = memory
         self.being_read: dict[str, Future[TernaryWeight]] = {}
+        self._read = source.ternary if memory.repacker is None else source.stored_ternary
 
     def _read_ahead(self, names: Iterable[str], readers: Executor) -> None:
         """Start reading matrices in threads, except on devices that share the host's memory, to save memory."""
         for name in names:
             if name not in self.being_read and not self.memory.unified:
-                self.being_read[name] = readers.submit(self.source.ternary, name)
+                self.being_read[name] = readers.submit(self._read, name)
 
     def _linear(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> Linear:
         """Upload matrices of a layer that share their input, stacked by rows."""
@@ -49,7 +50,7 @@ class TensorUploader:
         for block, group in groupby(weights, lambda weight: device_block(self.config, weight.block)):
             same = list(group)
             scales = self._scales(same, block)
-            for start, count, view in self.memory.rows([weight.codes for weight in same]):
+            for start, count, view in self.memory.codes(same):
                 part = self.memory.vector(scales[start : start + count])
                 parts.append(LinearPart(view, part, count, first + start, block))
             first += len(scales)
@@ -61,7 +62,7 @@ class TensorUploader:
         return scales[0] if len(scales) == 1 else np.concatenate(scales)
 
     def _ternary(self, name: str, shape: tuple[int, int]) -> TernaryWeight:
-        weight = self.being_read.pop(name).result() if name in self.being_read else self.source.ternary(name)
+        weight = self.being_read.pop(name).result() if name in self.being_read else self._read(name)
         self._check_shape(name, (weight.rows, weight.columns), shape)
         return weight
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,6 @@ from bitnet_core.formats import dense
 from bitnet_core.formats.names import INPUT_NORM, matrices, signs_name
 from bitnet_core.formats.threads import reader_pool
 from bitnet_core.model.config import DeltaNet, ModelConfig
-from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.device_weights import (
     DeltaWeights,
@@ -31,9 +31,11 @@ from bitnet_core.plan.device_weights import (
 )
 from bitnet_core.plan.norm_after_rope import query_gain
 from bitnet_core.plan.prediction_weights import PredictionWeights, prediction_bytes, upload_prediction
+from bitnet_core.plan.repacking import OddBlocksError, Repacker, can_repack
+from bitnet_core.plan.rotary import rotary_table
 from bitnet_core.plan.tensor_upload import TensorUploader
 from bitnet_core.plan.weight_memory import WeightMemory
-from bitnet_core.plan.weight_sizes import adjacent, device_block, rotary_bytes, table_names, weight_bytes
+from bitnet_core.plan.weight_sizes import adjacent, device_block, table_names, weight_bytes
 from bitnet_core.progress import Progress
 from bitnet_core.units import size
 
@@ -42,6 +44,8 @@ LAYERS_AHEAD = 2
 
 RELEASE_BYTES = 256 << 20
 """Release the pages of the mapped file after uploading this many bytes; pages needed again are re-read."""
+
+log = logging.getLogger(__name__)
 
 _SUB_NORM_OF = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}
 
@@ -56,12 +60,34 @@ def upload(
     prediction: bool = False,
 ) -> DeviceWeights:
     """Upload a model, or only the layers of `config`, to a device, with a rotary table for `positions` positions.
-    prediction: also its prediction head.
+    prediction: also its prediction head. A device that can converts the codes of Q2_0 files. If it finds blocks that
+    only the host can judge, or lacks memory beside the file's blocks, the host converts all codes.
 
     Raises ModelError if a tensor does not have the shape that the configuration states, and GpuErrors of the device;
     all buffers are then freed.
     """
     config = config or source.config
+    if can_repack(device.info):
+        with closing(Repacker(device)) as repacker:
+            try:
+                return _upload(source, device, positions, progress, config, prediction, repacker)
+            except OddBlocksError:
+                log.info("%s: the host converts the codes, because some blocks are odd", source.path)
+            except OutOfMemoryError:
+                if not repacker.used:
+                    raise
+    return _upload(source, device, positions, progress, config, prediction, None)
+
+
+def _upload(
+    source: ModelSource,
+    device: Device,
+    positions: int,
+    progress: Progress | None,
+    config: ModelConfig,
+    prediction: bool,
+    repacker: Repacker | None,
+) -> DeviceWeights:
     total = weight_bytes(source, config) + (prediction_bytes(source) if prediction else 0)
     done = 0
 
@@ -71,9 +97,12 @@ def upload(
         if progress:
             progress("load", min(done, total), total)
 
-    memory = WeightMemory(device, source.path, advance)
+    memory = WeightMemory(device, source.path, advance, repacker)
     try:
-        return WeightUploader(source, config, device.info, memory).all(positions, prediction=prediction)
+        weights = WeightUploader(source, config, device.info, memory).all(positions, prediction=prediction)
+        if repacker is not None:
+            repacker.check()
+        return weights
     except BaseException as error:
         if isinstance(error, OutOfMemoryError):
             error.hint = (
@@ -93,6 +122,7 @@ class WeightUploader(TensorUploader):
         """Upload the layers, the tables, and with `prediction` the prediction head."""
         config = self.config
         with reader_pool() as readers:
+            rope = readers.submit(self._rope, positions)
             if config.ternary_tables:
                 self._read_ahead(table_names(config), readers)
             tables = self._tables() if self.memory.unified else {}  # first, while most host memory is free
@@ -107,7 +137,7 @@ class WeightUploader(TensorUploader):
         head = self._prediction() if prediction else None
         self._release_pages()
         output_norm = self._norm("output_norm", config.hidden)
-        rope = self._rope(positions)
+        rotary = self.memory.vector(rope.result())
         unrotated = self._unrotated(positions)
         signs = self._signs()
         return DeviceWeights(
@@ -116,7 +146,7 @@ class WeightUploader(TensorUploader):
             embedding=None if config.layers_before else tables["token_embd"],
             head=None if config.layers_after else tables["token_embd" if config.tied_head else "output"],
             output_norm=output_norm,
-            rope=rope,
+            rope=rotary,
             positions=positions,
             nbytes=self.memory.allocated,
             wrapped_bytes=self.memory.wrapped,
@@ -142,9 +172,8 @@ class WeightUploader(TensorUploader):
         if not self.memory.views_file:
             self.source.release()
 
-    def _rope(self, positions: int) -> View:
-        rotary_bytes(self.config, self.info, positions)  # raises if it cannot be bound
-        return self.memory.vector(rope_table(self.config, positions, self._rope_factors(positions)))
+    def _rope(self, positions: int) -> npt.NDArray[np.float32]:
+        return rotary_table(self.source, self.config, self.info, positions)
 
     def _unrotated(self, positions: int) -> View | None:
         """Upload the rotary table of layers without positions; None if there are none."""
@@ -152,16 +181,6 @@ class WeightUploader(TensorUploader):
             return None
         pairs = positions * self.config.head_dim // 2
         return self.memory.vector(np.broadcast_to(np.array([1, 0], np.float32), (pairs, 2)))
-
-    def _rope_factors(self, positions: int) -> npt.NDArray[np.float32] | None:
-        name = factors_name(self.config, positions)
-        if not self.source.has(name):
-            return None
-        factors = self.source.vector(name)
-        size = self.config.rotary_pairs
-        if factors.shape != (size,) or not ((factors > 0) & np.isfinite(factors)).all():
-            raise ModelError(f"{self.source.path}: {name} must be {size} positive numbers")
-        return factors
 
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
         """Upload a layer while `readers` read the next ones."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,31 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, TransferMode, View, whole
 
+from bitnet_core.model.weights import TernaryWeight
+from bitnet_core.plan.repacking import Repacker
 from bitnet_core.plan.shared_buffers import SharedBuffers
 from bitnet_core.plan.view_limits import rows_per_part, view_limit
 
 UPLOAD_CHUNK = 32 << 20
 """Bytes per upload, so that the pages of a mapped file need not all stay in memory."""
 
+Place = Callable[[View, int, npt.NDArray[np.uint8]], None]
+"""A function that writes rows u8[n, bytes] of an array to rows of a view from a number on."""
+
 
 class WeightMemory:
     """Buffers of weights on a device. path: the model's file, for errors. advance: called with the bytes of each part.
+    repacker: converts blocks of Q2_0, on devices that can.
 
     limit: maximum bytes of a view, 0 for no limit. buffers: all buffers. hosts: the wrapped arrays. allocated, wrapped:
     bytes of buffers on the device and of wrapped arrays. placed: bytes of matrices that were copied or wrapped.
     """
 
-    def __init__(self, device: Device, path: Path, advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, device: Device, path: Path, advance: Callable[[int], None], repacker: Repacker | None = None
+    ) -> None:
         self.device = device
+        self.repacker = repacker
         self.limit = view_limit(device.info)
         self.unified = device.info.transfer is TransferMode.UNIFIED
         self.buffers: list[Buffer] = []
@@ -54,7 +64,21 @@ class WeightMemory:
         view) of every part."""
         arrays = [np.ascontiguousarray(array) for array in arrays]
         placed = self._wrapped(arrays) if self.unified else None
-        return self._copied(arrays) if placed is None else placed
+        if placed is not None:
+            return placed
+        return self._copied(arrays[0].shape[1], [(array, self._upload) for array in arrays])
+
+    def codes(self, weights: Sequence[TernaryWeight]) -> list[tuple[int, int, View]]:
+        """Place the codes of matrices of one width, as `rows`; the device converts blocks of Q2_0."""
+        if not any(weight.stored for weight in weights):
+            return self.rows([weight.codes for weight in weights])
+        return self._copied(weights[0].width // 4, [(weight.codes, self._place(weight)) for weight in weights])
+
+    def _place(self, weight: TernaryWeight) -> Place:
+        if not weight.stored:
+            return self._upload
+        assert self.repacker is not None  # nobody else asks for blocks
+        return partial(self.repacker.upload, weight)
 
     def _rows_per_part(self, row_bytes: int, rows: int) -> int:
         return rows_per_part(self._path, self.limit, row_bytes, rows)
@@ -80,23 +104,28 @@ class WeightMemory:
             self._note(array.nbytes)
         return placed
 
-    def _copied(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
-        row_bytes = arrays[0].shape[1]
-        rows = sum(len(array) for array in arrays)
+    def _upload(self, view: View, first: int, rows: npt.NDArray[np.uint8]) -> None:
+        self.device.upload(view.part(first * rows.shape[1], rows.nbytes), rows.reshape(-1).data)
+
+    def _copied(
+        self, row_bytes: int, arrays: Sequence[tuple[npt.NDArray[np.uint8], Place]]
+    ) -> list[tuple[int, int, View]]:
+        """Place arrays u8[rows, bytes], whose rows have `row_bytes` on the device."""
+        rows = sum(len(array) for array, _ in arrays)
         step = self._rows_per_part(row_bytes, rows)
         parts = [(first, min(step, rows - first)) for first in range(0, rows, step)]
         placed = [(first, count, self._buffer(count * row_bytes)) for first, count in parts]
-        chunk = max(1, UPLOAD_CHUNK // row_bytes)
         start = 0  # row of the stack where `array` begins
-        for array in arrays:
+        for array, place in arrays:
+            chunk = max(1, UPLOAD_CHUNK // array.shape[1])
             for first, count, view in placed:
                 row = max(first, start)
                 end = min(first + count, start + len(array))
                 while row < end:
                     piece = array[row - start : min(row + chunk, end) - start]
-                    self.device.upload(view.part((row - first) * row_bytes, piece.nbytes), piece.reshape(-1).data)
+                    place(view, row - first, piece)
                     row += len(piece)
-                    self._note(piece.nbytes)
+                    self._note(len(piece) * row_bytes)
             start += len(array)
         return placed
 

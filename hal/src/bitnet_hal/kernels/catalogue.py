@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_hal.kernels import base, delta, experts, fused, lm_head_int8, rotated, window
+from bitnet_hal.kernels import base, delta, experts, fused, lm_head_int8, repack, rotated, window
 from bitnet_hal.kernels.params import (
     ACT_GROUP_SIZES,
     DENSE_TYPES,
@@ -72,6 +72,7 @@ CATALOGUE: dict[str, KernelSpec] = {
         experts.CLAMP_GLU_QUANTIZE,
         experts.SUM_EXPERTS,
         window.WINDOW_ATTENTION,
+        repack.REPACK_Q2_0,
     )
 }
 """Every kernel by name; the order is that of the documentation."""
@@ -95,4 +96,4 @@ EXPERT_KERNELS = frozenset(
 too."""
 
 UNFUSED_KERNELS = frozenset({spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k"} | DELTA_KERNELS)
-"""Kernels that suffice for every step: all but the fused ones and those of the int8 head."""
+"""Kernels that suffice for every step: all but the fused ones and those of the int8 head and of loading."""

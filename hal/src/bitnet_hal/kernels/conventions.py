@@ -37,6 +37,7 @@ NAMES: dict[str, str] = {
     "DTYPE": "type of a dense table, 0: f32, 1: f16, 2: bf16, 3: q8_0, 4: q6_K",
     "KV": "type of the caches, 0: f32, 1: f16, 2: int8",
     "BLOCK": "group size of the weights: columns that share a scale, 0: one scale for each row",
+    "Q2_0": "a type of tensors in GGUF files: blocks of 64 or 128 columns, each with a scale",
     "ABLOCK": "group size of the activations: columns that share a scale, 0: one scale for each row",
     "TILE_N": "outputs (or heads, channels, logits or rotated blocks) that one workgroup computes",
     "TILE_T": "rows that one workgroup computes",

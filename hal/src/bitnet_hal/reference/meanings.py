@@ -14,6 +14,7 @@ from bitnet_hal.reference import (
     fused,
     lm_head_int8,
     quantize,
+    repack,
     rotated,
     ternary,
 )
@@ -54,6 +55,7 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "clamp_glu_quantize": experts.clamp_glu_quantize,
     "sum_experts": experts.sum_experts,
     "window_attention": attention.window_attention,
+    "repack_q2_0": repack.repack_q2_0,
 }
 """Reference function by kernel name. Arrays are flat, have the binding's dtype, and may be longer than the launch
 needs."""

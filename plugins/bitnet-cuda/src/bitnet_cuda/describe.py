@@ -14,7 +14,11 @@ from bitnet_cuda.errors import check
 
 FLOOR = (7, 5)
 """The lowest compute capability for which CUDA 13 compiles."""
-OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "rope_attention", "pack_head", "approx_logits", "refine_logits"}
+OPTIONAL = (
+    DELTA_KERNELS
+    | ROTATED_KERNELS
+    | {"top_k", "rope_attention", "pack_head", "approx_logits", "refine_logits", "repack_q2_0"}
+)
 """The optional kernels that every GPU offers."""
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention_mixed"})
 """The further kernels from compute capability 8.0."""

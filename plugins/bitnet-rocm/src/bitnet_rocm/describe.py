@@ -13,7 +13,8 @@ from bitnet_rocm.errors import check
 OPTIONAL = (
     DELTA_KERNELS
     | ROTATED_KERNELS
-    | {*("top_k", "rope_attention", "norm_matmul", "norm_matmul_glu", "pack_head", "approx_logits", "refine_logits")}
+    | {"top_k", "rope_attention", "norm_matmul", "norm_matmul_glu"}
+    | {"pack_head", "approx_logits", "refine_logits", "repack_q2_0"}
 )
 """Optional kernels that every GPU runs."""
 

@@ -12,6 +12,7 @@
 #define __launch_bounds__(...)
 #define threadIdx (simt::Dim{simt::block->current, 0, 0})
 #define blockIdx (simt::block->index)
+#define gridDim (simt::block->grid)
 using std::max;
 using std::min;
 

@@ -125,12 +125,18 @@ class GGUFSource:
         return {"kind": "gguf", **{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in keys.items()}}
 
     def ternary(self, name: str) -> TernaryWeight:
+        return self._decoded(name, stored=False)
+
+    def stored_ternary(self, name: str) -> TernaryWeight:
+        return self._decoded(name, stored=True)
+
+    def _decoded(self, name: str, *, stored: bool) -> TernaryWeight:
         tensor = self._tensor(name)
         rows, columns = _matrix(tensor)
         try:
             data = self._file.data(tensor)
             weight = gguf_ternary.decode(
-                data, tensor.type.name, rows, columns, self._decision.layout, self._tiles, self._quantize
+                data, tensor.type.name, rows, columns, self._decision.layout, self._tiles, self._quantize, stored
             )
             weight = self._multipliers.matrix(name, self._with_extra_scale(name, weight))
             weight = reordered(weight, self._order(name))

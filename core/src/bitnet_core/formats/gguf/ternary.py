@@ -18,12 +18,13 @@ from bitnet_core.formats.weight_checks import nonzero_share
 from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.options.loading import Layout
 
+_Q2_0 = {"Q2_0": 64, "Q2_0_128": 128, "PQ2_0": 128}
+"""Columns of a block of the types that hold Q2_0."""
+
 _DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {
     "TQ1_0": tq1_0.decode,
     "TQ2_0": tq2_0.decode,
-    "Q2_0": q2_0.decode,
-    "Q2_0_128": partial(q2_0.decode, block=128),
-    "PQ2_0": partial(q2_0.decode, block=128),
+    **{name: partial(q2_0.decode, block=block) for name, block in _Q2_0.items()},
     "PTQ1_0": ptq1_0.decode,
     "Q1_0": q1_0.decode,
     "STQ1_0": stq1_0.decode,
@@ -50,12 +51,16 @@ def decode(
     layout: Layout = "A",
     tiles: Tiles | None = None,
     quantize: bool = False,
+    stored: bool = False,
 ) -> TernaryWeight:
     """Decode W[rows, columns] from the bytes of a tensor of type `dtype` ("I2_S", "TQ2_0", "F16").
 
     layout: of I2_S. tiles: of TL1 and TL2 matrices whose tile is not known by the shape. quantize: floats may be master
-    weights; otherwise they must be ternary already. Raises ModelError if the bytes do not hold a ternary matrix.
+    weights; otherwise they must be ternary already. stored: leave the codes of Q2_0 in their blocks. Raises ModelError
+    if the bytes do not hold a ternary matrix.
     """
+    if stored and dtype in _Q2_0:
+        return q2_0.stored(data, rows, columns, _Q2_0[dtype])
     if dtype == "I2_S":
         return i2_s.decode(data, rows, columns, layout)
     if dtype == "TL1":

@@ -116,6 +116,9 @@ class HuggingFaceSource:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return weight
 
+    def stored_ternary(self, name: str) -> TernaryWeight:
+        return self.ternary(name)
+
     def scale_block(self, name: str) -> int:
         return self._scale_blocks.get(name, 0)
 

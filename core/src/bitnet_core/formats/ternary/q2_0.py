@@ -7,6 +7,7 @@ later ones under a separate type, PQ2_0.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +51,8 @@ class _Room(threading.local):
 
 def decode(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeight:
     """Decode the matrix in `data`, in blocks of 64 or 128 elements. Raises ModelError for an illegal code."""
-    if columns % block:
-        raise ModelError(f"{columns} columns are not a multiple of {block}")
+    raw = _blocks(data, rows, columns, block)
     blocks, groups = columns // block, padded(columns) // _GROUP
-    raw = data.view([("scale", "<f2"), ("words", "<u8", block // _WORD)]).reshape(rows, blocks)
     packed = np.empty((rows, padded(columns) // 4), np.uint8)
     scales = np.empty((rows, blocks), np.float32)
     used = np.empty((rows, blocks), np.bool_)
@@ -74,6 +73,26 @@ def decode(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeig
     if illegal := sum(in_threads(take, chunks)):
         raise illegal_codes(illegal, rows * columns)
     return collapse(rows, columns, packed, scales, used, block)
+
+
+def stored(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeight:
+    """Return the matrix with its blocks as they are (`TernaryWeight.stored`).
+
+    Illegal codes are not found, and a block counts as zeros only if its scale is 0. A matrix with an invalid scale is
+    decoded, because it may be the scale of a block of zeros.
+    """
+    scales = _blocks(data, rows, columns, block)["scale"].astype(np.float32)
+    if not ((scales >= 0) & (scales < np.inf)).all():
+        return decode(data, rows, columns, block)
+    weight = collapse(rows, columns, data.reshape(rows, -1), scales, scales != 0, block)
+    return replace(weight, stored=block)
+
+
+def _blocks(data: Bytes, rows: int, columns: int, block: int) -> npt.NDArray[np.void]:
+    """Return the blocks as records (scale f16, words u64[block / 32]) of shape [rows, columns / block]."""
+    if columns % block:
+        raise ModelError(f"{columns} columns are not a multiple of {block}")
+    return data.view([("scale", "<f2"), ("words", "<u8", block // _WORD)]).reshape(rows, columns // block)
 
 
 def _gather(raw: Words, scales: npt.NDArray[np.float32], words: Words) -> None:

@@ -15,6 +15,7 @@ from bitnet_hal.testing.cases import (
     layer,
     lm_head_int8,
     quantize,
+    repack,
     rope,
     rotated,
     ternary,
@@ -24,7 +25,7 @@ from bitnet_hal.testing.cases.case import Case
 
 _MODULES = (
     *(embed, quantize, ternary, rope, attention, dense, choose, fused, layer, lm_head_int8, delta, rotated),
-    *(experts, window),
+    *(experts, window, repack),
 )
 
 _BATCHES = (

@@ -87,6 +87,11 @@ def pack_head(_: Params) -> Tuning:
     return tuned(256, {"TILE_N": 8})
 
 
+def repack_q2_0(_: Params) -> Tuning:
+    """Return the tuning of repack_q2_0.cu."""
+    return tuned(256, {"TILE_N": 256})
+
+
 def attention(params: Params) -> Tuning:
     """Return the tuning of attention.cu."""
     return tuned(128, {"TILE_N": shared_heads(params, 4), "TILE_T": 1, "SPLITS": 1})
@@ -253,6 +258,7 @@ CHOICES = {
     "rms_norm": rms_norm,
     "top_k": top_k,
     "pack_head": pack_head,
+    "repack_q2_0": repack_q2_0,
     "approx_logits": approx_logits,
     "refine_logits": refine_logits,
 }
