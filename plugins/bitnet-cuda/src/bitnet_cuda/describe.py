@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
-from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, filter_devices, table
+from bitnet_hal.plugin import DeviceInfo, DeviceType, filter_devices, table
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
+from bitnet_cuda.limits import BATCH_ROWS
 
 FLOOR = (7, 5)
 """The lowest compute capability for which CUDA 13 compiles."""
@@ -19,11 +20,12 @@ OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "rope_attention", "pack_h
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention_mixed"})
 """The further kernels from compute capability 8.0."""
 INVARIANT_FUSED = frozenset({"matmul_ternary_glu", "rope_attention_mixed"})
-"""The other fused kernels whose rows do not depend on the number of rows, up to FEW_ROWS."""
+"""The other fused kernels whose rows do not depend on the number of rows, up to BATCH_ROWS."""
 FEATURES = frozenset(
     {
         "timings",
         "tunings",
+        "invariant-tunings",
         "compile-ahead",
         "async-readback",
         "replay-many",
@@ -89,7 +91,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if has_tensor_cores else frozenset()),
         features=FEATURES,
-        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS | ROTATED_KERNELS | INVARIANT_FUSED, FEW_ROWS),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS | ROTATED_KERNELS | INVARIANT_FUSED, BATCH_ROWS),
         extra=extra,
     )
 
