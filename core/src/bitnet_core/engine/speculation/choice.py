@@ -6,20 +6,17 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from bitnet_hal.device import DeviceInfo
+from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UsageError
+from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.speculation.drafter import Drafter
-from bitnet_core.engine.speculation.policy import MAX_DRAFT
 from bitnet_core.engine.speculation.prediction import PredictionDrafter
 from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.kernels import invariant_rows
-
-MOST_ROWS = 64
-"""The maximum rows for draft tokens: a row takes memory for its logits, and larger steps take longer for each row."""
 
 log = logging.getLogger(__name__)
 
@@ -132,10 +129,11 @@ def verify_rows(options: EngineOptions, config: ModelConfig, info: DeviceInfo, s
     """Return the maximum rows of a step that verifies draft tokens; 0 if draft tokens cannot be verified."""
     if options.speculate == "off" or refusal(options, config, info):
         return 0
-    return min(invariant_rows(config, info, group_scales=True), chunk, wanted_rows(sequences))
+    return min(invariant_rows(config, info, group_scales=True), chunk, rows_that_pay(info, sequences))
 
 
-def wanted_rows(sequences: int) -> int:
-    """Return the rows with which every one of `sequences` requests can have MAX_DRAFT draft tokens; beyond MOST_ROWS,
-    the rows of the requests alone."""
-    return max(sequences, min((1 + MAX_DRAFT) * sequences, MOST_ROWS))
+def rows_that_pay(info: DeviceInfo, sequences: int) -> int:
+    """Return the rows with draft tokens up to which a step can pay on a device: FEW_ROWS on a GPU, on which larger
+    steps with draft tokens were slower than those without (docs/speculation.md), else at least one for each request."""
+    on_gpu = info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
+    return FEW_ROWS if on_gpu else max(sequences, FEW_ROWS)
