@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.plugin import FEW_ROWS, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 
@@ -14,17 +15,15 @@ TOGETHER = 2
 """The pieces of 16 weight rows of a round, if warps take all their columns in one step."""
 MOST_TOGETHER = 4
 """The maximum number of pieces of a round: a thread has sums of all of them."""
-MOST_TURNS = 16
-"""The maximum number of blocks that a multiprocessor has in turns."""
 TOKEN_WORDS = 8 * (72 + 8 + 8)
 """The 32-bit words of a warp's activations of a tile."""
 
 
-def more_tiles(few: Tuning, params: Params, parts: int) -> Tuning | None:
-    """Return the tuning for more rows of a product whose tuning for few is `few`, of block_rows.cuh; None if no tile
-    fits a block.
+def more_tiles(few: Tuning, params: Params, parts: int) -> Tuning:
+    """Return the tuning for more rows of a product whose tuning for few is `few`, of block_rows.cuh.
 
-    parts: 2 if a block has the same rows of the gate's and the up projection's weights.
+    A block has as many tiles as fit, and no more than it needs; a multiprocessor has as few blocks in turns as
+    possible. parts: 2 if a block has the same rows of the gate's and the up projection's weights.
     """
     warps = few.private["GROUP"] // 32
     steps = few.private["STEPS"]
@@ -33,7 +32,7 @@ def more_tiles(few: Tuning, params: Params, parts: int) -> Tuning | None:
     needed_tiles = ceil_div(int(params["rows"]), FEW_ROWS)
     for tiles in range(min(needed_tiles, MOST_TILES), 0, -1):
         even_tiles = ceil_div(needed_tiles, ceil_div(needed_tiles, tiles))
-        for turns in range(1, MOST_TURNS + 1):
+        for turns in range(1, ceil_div(total_pieces, MULTIPROCESSORS) + 1):
             pieces = ceil_div(total_pieces, turns * MULTIPROCESSORS)
             together = pieces
             if steps * sections == 1:
@@ -42,7 +41,8 @@ def more_tiles(few: Tuning, params: Params, parts: int) -> Tuning | None:
             tuning = tile(warps, steps, sections, pieces, together, even_tiles, parts)
             if tuning:
                 return tuning
-    return None
+    message = f"a product of {params['width']} columns has no tile for {params['rows']} rows"
+    raise UnsupportedError(message, backend="cuda", operation="tuning")
 
 
 def tile(warps: int, steps: int, sections: int, pieces: int, together: int, tiles: int, parts: int) -> Tuning | None:

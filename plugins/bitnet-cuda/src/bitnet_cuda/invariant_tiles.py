@@ -6,8 +6,6 @@ for others the functions below choose tunings with the same order of sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
 
@@ -18,8 +16,6 @@ from bitnet_cuda.kernels.portable.tiles import MANY_ROWS, attention_split
 from bitnet_cuda.limits import BATCH_ROWS
 from bitnet_cuda.tuning import select_tuning as select_own
 
-TuningOf = Callable[[int], Tuning]
-"""The tuning of a launch as the default options choose it for a number of rows."""
 ROWS = ("rows", "block_rows")
 """The variants of the kernels of block_rows.cuh."""
 GROUPS = ("group", "block_group")
@@ -43,15 +39,15 @@ def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, ten
         return select_own(spec, constants, {**params, "rows": rows}, tensor_cores=tensor_cores, wgmma=wgmma)
 
     if name == "matmul_ternary":
-        return exact(tuning_of, rows)
+        return tuning_of(max(rows, FEW_ROWS))  # sums over columns are exact integers
     if name == "matmul_ternary_glu" and not constants["BLOCK"]:
         tuning_of(BATCH_ROWS)  # raises UnsupportedError if there is none for so many rows
-        return exact(tuning_of, rows)
+        return tuning_of(max(rows, FEW_ROWS))
     if name == "rms_norm_quantize":
         return tuning_of(min(max(rows, FEW_ROWS), MANY_ROWS))  # with more rows, a row has fewer threads
     few = tuning_of(FEW_ROWS)
     if few.variant in ROWS and rows > FEW_ROWS:
-        return more_tiles(few, params, 2 if name == "matmul_ternary_glu" else 1) or few
+        return more_tiles(few, params, 2 if name == "matmul_ternary_glu" else 1)
     if few.variant not in GROUPS:
         return few
     if not more_tokens(few, BATCH_ROWS, int(params["width"])):
@@ -59,8 +55,3 @@ def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, ten
             return decode_tiles.ternary(params, int(params["outs"]), "few")
         raise UnsupportedError(f"{name} has no tile for {BATCH_ROWS} rows", backend="cuda", operation="tuning")
     return more_tokens(few, rows, int(params["width"])) or few
-
-
-def exact(tuning_of: TuningOf, rows: int) -> Tuning:
-    """Return the tuning of a product whose sums over columns are exact integers, in any order."""
-    return tuning_of(max(rows, FEW_ROWS))

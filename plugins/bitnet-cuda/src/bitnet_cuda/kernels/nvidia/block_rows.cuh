@@ -68,8 +68,7 @@ __device__ inline Floats multiply(const Piece& piece, const Activations& x, cons
 // finished. squares: of the groups of 32 columns if NORMED, whose `scale` is the largest of each group.
 template <class RowOf, class Ready>
 __device__ inline void multiply_rows(float* partial, float* scales, const Words* w, const float* wscale, const void* q, const float* scale,
-                                     const int* qsum, const float* squares, const Rows& tokens, u32 width, RowOf row_of, Ready ready) {
-    const u32 rows = tokens.count;
+                                     const int* qsum, const float* squares, u32 rows, u32 width, RowOf row_of, Ready ready) {
     Piece pieces[DEPTH];
     auto load = [&](u32 i) { pieces[i % DEPTH].load(Columns(width, i / PIECES), w, i % PIECES, row_of); };
     let_next_start();
@@ -86,13 +85,12 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
 #endif
 #pragma unroll
     for (u32 step = 0; step < STEPS; step++) {
-        tokens_of(step).start(Columns(width, step), tokens.part((const char*)q, width), (const char*)tokens.part(scale, width / 32),
-                              (const char*)tokens.part(qsum, width / 32), rows);
+        tokens_of(step).start(Columns(width, step), (const char*)q, (const char*)scale, (const char*)qsum, rows);
         copy_group();
     }
     ready();
 #if NORMED
-    inverses.find(tokens.part(squares, width / 32), rows, width);
+    inverses.find(squares, rows, width);
 #endif
     copy_wait<STEPS>();
     __syncthreads();

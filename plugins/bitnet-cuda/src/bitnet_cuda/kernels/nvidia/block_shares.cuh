@@ -96,16 +96,6 @@ struct Piece {
     }
 };
 
-// The rows of a block of TILE_T: the first, their number, and operands from it on.
-struct Rows {
-    u32 first, count;
-
-    __device__ explicit Rows(u32 rows) : first(blockIdx.y * TILE_T), count(min(rows - blockIdx.y * TILE_T, (u32)TILE_T)) {}
-    // of: elements with `each` for a row.
-    template <class T>
-    __device__ T* part(T* of, u32 each) const { return of + (size_t)first * each; }
-};
-
 // Starts the copies of the scales of the block's weight rows, for its columns.
 template <class RowOf>
 __device__ inline void load_scales(const Columns& columns, float* to, const float* wscale, u32 width, RowOf row_of) {

@@ -12,6 +12,16 @@
 #define SPANS (STEPS * SECTIONS)
 #define ROUNDS (PIECES / TOGETHER)
 
+// The rows of a block of TILE_T: the first, their number, and operands from it on.
+struct Rows {
+    u32 first, count;
+
+    __device__ explicit Rows(u32 rows) : first(blockIdx.y * TILE_T), count(min(rows - blockIdx.y * TILE_T, (u32)TILE_T)) {}
+    // of: elements with `each` for a row.
+    template <class T>
+    __device__ T* part(T* of, u32 each) const { return of + (size_t)first * each; }
+};
+
 // The places of a block in shared memory. partial: [WARPS][ROUND_SUMS]; scales: [16 PIECES][PITCH]; made: outputs,
 // [TILE_T][MADE_PITCH].
 struct Places {

@@ -23,20 +23,19 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
     DYNAMIC_SHARED(Words, pool);
     float *partial = (float*)pool, *scales = partial + WARPS * ROOM;
     u32 n0 = blockIdx.x * TILE_N;
-    const Rows tokens(rows);
     float old[EACH];
     // The index of this thread's sum j, and its place in y, null if it has none.
     auto number = [=](u32 j) { return blockIdx.z * OWN + j * GROUP + threadIdx.x; };
     auto at = [=](u32 j) -> float* {
         Place place(number(j));
         u32 n = n0 + place.row;
-        bool written = j * GROUP + threadIdx.x < OWN && place.token < tokens.count && n < outs;
-        return written ? y + (size_t)(tokens.first + place.token) * y_stride + y_first + n : nullptr;
+        bool written = j * GROUP + threadIdx.x < OWN && place.token < rows && n < outs;
+        return written ? y + (size_t)place.token * y_stride + y_first + n : nullptr;
     };
 #if SPLITS > 1
     cluster_arrive();
 #endif
-    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, tokens, width, [=](u32 j) { return min(n0 + j, outs - 1); }, [&] {
+    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, rows, width, [=](u32 j) { return min(n0 + j, outs - 1); }, [&] {
 #pragma unroll
         for (u32 j = 0; j < EACH; j++) old[j] = ADD && at(j) ? *at(j) : 0.0f;
     });
@@ -66,8 +65,6 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
     }
 #if JOINED
     __syncthreads();
-    NormedCodes codes = {gamma, tokens.part(y_q, outs / 4), tokens.part(y_largest, outs / 32), tokens.part(y_qsum, outs / 32),
-                         tokens.part(y_squares, outs / 32)};
-    codes.store_all<OWN_ROWS>(scales, tokens.count, n0 + blockIdx.z * OWN_ROWS, outs);
+    NormedCodes{gamma, y_q, y_largest, y_qsum, y_squares}.store_all<OWN_ROWS>(scales, rows, n0 + blockIdx.z * OWN_ROWS, outs);
 #endif
 }

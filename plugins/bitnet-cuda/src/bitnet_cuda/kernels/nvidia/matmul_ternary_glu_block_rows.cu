@@ -18,23 +18,21 @@ matmul_ternary_glu(const Words* w, const float* wscale, const void* q, const flo
     DYNAMIC_SHARED(Words, pool);
     float *partial = (float*)pool, *scales = partial + WARPS * ROOM;
     u32 n0 = blockIdx.x * TILE_N;
-    const Rows tokens(rows);
     auto row_of = [=](u32 j) { return min(n0 + j / 16 * 8 + j % 8, outs - 1) + j / 8 % 2 * outs; };
-    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, tokens, width, row_of, [] {});
+    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, rows, width, row_of, [] {});
     for (u32 j = threadIdx.x; j < SUMS / 2; j += GROUP) {
         u32 i = j / 2 * 4 + j % 2;  // sum of the gate; that of the up projection is i + 2
         Place place(i);
         u32 n = n0 + place.row / 16 * 8 + place.row % 8;
-        if (place.token >= tokens.count || n >= outs) continue;
+        if (place.token >= rows || n >= outs) continue;
         float value = gated(sum_of_warps(partial, i), sum_of_warps(partial, i + 2));
-        m[(size_t)(tokens.first + place.token) * outs + n] = value;
+        m[(size_t)place.token * outs + n] = value;
 #if JOINED
         scales[place.token * MADE + n - n0] = value;  // all threads have read the scales
 #endif
     }
 #if JOINED
     __syncthreads();
-    Quantized codes = {tokens.part(m_q, outs / 4), tokens.part(m_scale, outs / 32), tokens.part(m_qsum, outs / 32)};
-    store_codes(codes, scales, tokens.count, n0, outs);
+    store_codes({m_q, m_scale, m_qsum}, scales, rows, n0, outs);
 #endif
 }
