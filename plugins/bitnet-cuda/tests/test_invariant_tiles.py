@@ -123,3 +123,11 @@ def test_a_norm_of_many_rows_has_the_threads_of_few() -> None:
             found = chosen("rms_norm_quantize", {"NORM": 1, "ABLOCK": 0}, rows, width=width, stride=width)
             assert found.private["GROUP"] == few.private["GROUP"]
             assert found.private["VECTORS"] == few.private["VECTORS"]
+
+
+def test_other_gpus_join_gate_and_up_of_few_rows() -> None:
+    spec = CATALOGUE["matmul_ternary_glu"]
+    params = {"rows": 1, "outs": 6912, "width": 2560}
+    constants = {"ACT": 0, "BLOCK": 0, "ABLOCK": 0}
+    found = invariant_tiles.select_tuning(spec, constants, params, tensor_cores=True, wgmma=False)
+    assert found == tuning.select_tuning(spec, constants, {**params, "rows": FEW_ROWS}, tensor_cores=True, wgmma=False)

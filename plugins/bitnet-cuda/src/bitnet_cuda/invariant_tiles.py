@@ -1,4 +1,5 @@
-"""Tunings with which a row gets the same bits in launches of 1 to BATCH_ROWS rows (the option `deterministic`).
+"""Tunings with which a row gets the same bits in launches of 1 to BATCH_ROWS rows (the option `deterministic`), on
+GPUs without warpgroup products of 1 to FEW_ROWS.
 
 Launches of few rows have the tuning of FEW_ROWS rows. Most kernels compute more rows with it too, in further blocks;
 for others the functions below choose tunings with the same order of sums.
@@ -41,7 +42,8 @@ def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, ten
     if name == "matmul_ternary":
         return tuning_of(max(rows, FEW_ROWS))  # sums over columns are exact integers
     if name == "matmul_ternary_glu" and not constants["BLOCK"]:
-        tuning_of(BATCH_ROWS)  # raises UnsupportedError if there is none for so many rows
+        if wgmma:
+            tuning_of(BATCH_ROWS)  # raises UnsupportedError if there is none for so many rows
         return tuning_of(max(rows, FEW_ROWS))
     if name == "rms_norm_quantize":
         return tuning_of(min(max(rows, FEW_ROWS), MANY_ROWS))  # with more rows, a row has fewer threads
