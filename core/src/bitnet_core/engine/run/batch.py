@@ -48,12 +48,12 @@ def unused_rows(size: int) -> npt.NDArray[np.int32]:
     return step
 
 
-@cache
 def verified_rows(rows: int) -> int:
     """Return the rows, padding included, of a step that verifies draft tokens, so that few recordings serve all."""
     return rows if rows <= FEW_ROWS else ceil_div(rows, FEW_ROWS) * FEW_ROWS
 
 
+@cache
 def padded_rows(rows: int, most: int) -> int:
     """Round a row count up to a power of two, at most `most`, so that few recordings serve all counts."""
     return min(1 << (rows - 1).bit_length(), most)
