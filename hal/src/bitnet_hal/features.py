@@ -20,6 +20,7 @@ FEATURES = frozenset(
         "peer-copy",
         "lm-head-int8",
         "batch-invariant",
+        "invariant-tunings",
         "sensors",
         "kernel-resources",
     }
@@ -37,7 +38,8 @@ FEATURES = frozenset(
 - "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
   copy of the head by default;
 - "batch-invariant": rows are batch-invariant with each launch's own tuning, and no fused kernel changes that, so draft
-  tokens can be verified together.
+  tokens can be verified together;
+- "invariant-tunings": it has `invariant_tuning(spec, constants, params)`.
 
 Unknown names, here and among the kernels, are ignored: a plugin may be newer than core."""
 
@@ -58,6 +60,20 @@ class TunableDevice(Device, Protocol):
         """Return the tunings that `bitnet tune` measures, the result of `tuning` first; all compute correct results.
 
         Core passes the fastest one to `compile` from then on. Raises the same errors as `tuning`.
+        """
+
+
+class InvariantDevice(Device, Protocol):
+    """A device with the feature "invariant-tunings"."""
+
+    def invariant_tuning(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> Tuning:
+        """Return a launch's tuning with which a row gets the same bits as with that of any other number of rows, up to
+        the kernel's `DeviceInfo.batch_invariant_rows`.
+
+        Without this feature, such launches use the result of `tuning` for the declared number of rows. Raises the same
+        errors as `tuning`; if it raises UnsupportedError for some numbers of declared rows, it does so for all.
         """
 
 

@@ -20,7 +20,7 @@ _RETURNS: dict[str, type] = {
     **dict.fromkeys(("alloc", "compile"), object),
     **dict.fromkeys(("free_memory", "held_bytes"), int),
     "record": AbstractContextManager,
-    "tuning": Tuning,
+    **dict.fromkeys(("tuning", "invariant_tuning"), Tuning),
 }
 """Result types that are checked, by method."""
 _OTHERS = (

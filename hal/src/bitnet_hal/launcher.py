@@ -11,7 +11,7 @@ from typing import cast
 
 from bitnet_hal.device import Buffer, Device, Kernel, Recording, Tuning, View, whole
 from bitnet_hal.errors import KernelCompileError, UnsupportedError
-from bitnet_hal.features import AheadCompilingDevice, RepeatingDevice, TunableDevice
+from bitnet_hal.features import AheadCompilingDevice, InvariantDevice, RepeatingDevice, TunableDevice
 from bitnet_hal.kernels.params import PRODUCT
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
@@ -58,8 +58,9 @@ class Launcher:
 
     counts: launches by kernel name since the device was opened, replays included.
     workspace_bytes: device memory of the kernels' workspaces.
-    tuned_rows: launches of fewer rows use the tuning of this number of rows, and so run the same program; 0: each
-    launch has the tuning of its own rows.
+    tuned_rows: the number of rows up to which a row must have the same bits in all launches. These use the tuning of
+    this number of rows, and so run the same program, or that of `InvariantDevice`. 0: each launch has the tuning of
+    its own rows.
     """
 
     def __init__(self, device: Device, tilings: Mapping[str, Tuning] | None = None) -> None:
@@ -118,12 +119,18 @@ class Launcher:
     ) -> tuple[PreparedKernel, Grid]:
         """Return the kernel with the tuning chosen for these parameters, and the grid."""
         spec.check_constants(constants)
-        tuned = {**params, "rows": max(self.tuned_rows, int(params["rows"]))} if "rows" in params else params
-        tuning = self._measured(spec, constants, tuned) or self.device.tuning(spec, constants, tuned)
+        tuning = self._tuning(spec, params, constants)
         spec.check_tile(tuning.tile)
         grid = spec.grid(params, tuning.tile)
         self._check_grid(spec, grid)
         return self._compile(spec, constants, tuning), grid
+
+    def _tuning(self, spec: KernelSpec, params: Mapping[str, int | float], constants: Mapping[str, int]) -> Tuning:
+        invariant = 0 < int(params.get("rows", 0)) <= self.tuned_rows
+        if invariant and "invariant-tunings" in self.device.info.features:
+            return cast(InvariantDevice, self.device).invariant_tuning(spec, constants, params)
+        tuned = {**params, "rows": self.tuned_rows} if invariant else params
+        return self._measured(spec, constants, tuned) or self.device.tuning(spec, constants, tuned)
 
     def _measured(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]

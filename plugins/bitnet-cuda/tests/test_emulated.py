@@ -40,9 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-LONGEST = "delta_nets or (batch_invariant and matmul_dense)"
-"""Rules for the other parts: a random model with delta nets, of which golden.py runs a recorded one, and the rows of
-dense products of every type."""
+LONGEST = "delta_nets or (batch_invariant and (matmul_dense or (attention and not rope_attention_mixed)))"
+"""Rules for the other parts: a random model with delta nets, of which golden.py runs a recorded one, the rows of dense
+products of every type, and those of attention alone, which caches of other types than f16 take."""
 
 
 @pytest.mark.parametrize("part", ["1/4", *(pytest.param(f"{part}/4", marks=pytest.mark.again) for part in (2, 3, 4))])

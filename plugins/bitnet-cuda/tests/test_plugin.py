@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bitnet_cuda import compile, driver, tensor_tiles, tuning
+from bitnet_cuda import compile, driver, invariant_tiles, tensor_tiles, tuning
 from bitnet_cuda.describe import OPTIONAL, TENSOR_CORE_KERNELS
 from bitnet_cuda.errors import TABLE, check
 from bitnet_hal.device import Tuning
@@ -122,10 +122,12 @@ def kernel_variants(architecture: str, specs: list[KernelSpec]) -> Iterator[Vari
             dict(zip(spec.constants, values, strict=True)) for values in itertools.product(*spec.constants.values())
         ]
         seen = []
-        for rows, constants in itertools.product((1, 8, 16, 32, 64, 512), diagonal + every):
+        own = itertools.product((tuning.select_tuning,), (1, 8, 16, 32, 64, 512), diagonal + every)
+        invariant = itertools.product((invariant_tiles.select_tuning,), (8, 9, 64), diagonal)
+        for select, rows, constants in itertools.chain(own, invariant):
             semantic = constants if constants.get("BLOCK") != 0 else {**constants, "ABLOCK": 0}
             try:
-                tuned = tuning.select_tuning(
+                tuned = select(
                     spec, semantic, {"rows": rows, **SHAPE}, tensor_cores=tensor_cores, wgmma=architecture == "sm_90a"
                 )
             except UnsupportedError:

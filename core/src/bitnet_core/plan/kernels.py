@@ -11,7 +11,7 @@ from bitnet_core.model.config import ModelConfig
 _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
 """Kernels that compute no sum over a row."""
 _ROW_BY_ROW = ROTATED_KERNELS | {"matmul_ternary_glu", "rope_attention_mixed"}
-"""Fused kernels for any number of rows up to FEW_ROWS: steps of one request and of several use the same kernel."""
+"""Fused kernels for any number of rows: steps of one request and of several use the same kernel."""
 _OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
 
 
@@ -34,7 +34,12 @@ def invariant_rows(config: ModelConfig, info: DeviceInfo, *, group_scales: bool)
     return info.invariant_rows(kernels)
 
 
-def invariant_fused(info: DeviceInfo) -> frozenset[str]:
-    """Return the fused kernels that steps of up to FEW_ROWS rows may use when a row must have the same bits in all of
+def invariant_fused(info: DeviceInfo, rows: int) -> frozenset[str]:
+    """Return the fused kernels that steps of up to `rows` rows may use when a row must have the same bits in all of
     them."""
-    return frozenset(name for name in info.kernels & _ROW_BY_ROW if info.invariant_rows([name]) >= FEW_ROWS)
+    return frozenset(name for name in info.kernels & _ROW_BY_ROW if info.invariant_rows([name]) >= rows)
+
+
+def mixed_attention_rows(info: DeviceInfo, *, fused: bool) -> int:
+    """Return the largest number of rows for which a step may use rope_attention_mixed. fused: as in LinearLayers."""
+    return FEW_ROWS if fused else info.invariant_rows(["rope_attention_mixed"])

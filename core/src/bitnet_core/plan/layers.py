@@ -165,7 +165,7 @@ class Plan(HeadLayers):
         views = (*source, *caches, cache.tables, heads)
         if decode and (fused := self._fused("rope_attention", params, views, self._rotated())):
             return [fused]
-        if rows <= FEW_ROWS and (fused := self._fused("rope_attention_mixed", params, views, self._rotated())):
+        if rows <= self._mixed_rows and (fused := self._fused("rope_attention_mixed", params, views, self._rotated())):
             return [fused]
         return self.attend(scratch, cache, rows, layer, qkv, caches, heads)
 

@@ -13,7 +13,7 @@ from bitnet_hal.launcher import Launch, Launcher
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, Linear, LinearPart
-from bitnet_core.plan.kernels import invariant_fused
+from bitnet_core.plan.kernels import invariant_fused, invariant_rows, mixed_attention_rows
 from bitnet_core.plan.scratch import Scratch
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,9 @@ class LinearLayers:
         self.config = config = weights.config
         self.ablock = config.activation_group_size
         info = launcher.device.info
-        self._optional = (info.kernels if fused else invariant_fused(info)) - self.left_out
+        rows = invariant_rows(config, info, group_scales=weights.has_group_scales)
+        self._optional = (info.kernels if fused else invariant_fused(info, rows)) - self.left_out
+        self._mixed_rows = mixed_attention_rows(info, fused=fused)
 
     def _fused(
         self, kernel: str, params: ParamDict, views: tuple[View, ...], constants: dict[str, int]

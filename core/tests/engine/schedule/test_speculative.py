@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.speculation.choice import rows_that_pay
 from bitnet_core.engine.speculation.policy import MAX_DRAFT
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.testing.drafts import EveryStep, draft_always
+from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -205,6 +208,13 @@ def test_the_rows_of_a_step_are_those_that_the_device_keeps_invariant(both: Any,
         speculative = engine.scheduler.speculative
         assert speculative.rows == rows
         assert max(row + 1 + drafted for row, drafted, _ in speculative.drafter.results) == rows
+
+
+@pytest.mark.parametrize(("kind", "rows"), [(DeviceType.GPU, 8), (DeviceType.INTEGRATED, 8), (DeviceType.CPU, 12)])
+def test_draft_tokens_take_few_rows_on_a_gpu(faulty: Any, kind: DeviceType, rows: int) -> None:
+    info = replace(faulty().info, type=kind, batch_invariant_rows=dict.fromkeys(faulty().info.batch_invariant_rows, 64))
+    assert rows_that_pay(info, 12) == rows
+    assert rows_that_pay(info, 1) == 8
 
 
 def test_requests_that_fill_the_step_have_no_drafts(both: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.counters import zeros
+from bitnet_core.engine.run.batch import verified_rows
 from bitnet_core.engine.speculation.policy import (
     FIRST_DRAFT,
     MAX_DRAFT,
@@ -234,3 +235,16 @@ def test_other_sizes_lie_between_measured_ones() -> None:
     points = {1: 1.0, 3: 2.0, 8: 7.0}
     assert interpolated(points, (1, 2, 3, 4, 9)) == [1.0, 1.5, 2.0, 3.0, 7.0]
     assert interpolated({4: 5.0}, [2]) == [5.0]
+
+
+@pytest.mark.parametrize("right", [0.5, 0.7])
+def test_steps_of_more_than_eight_rows_cost_what_their_padding_costs(right: float) -> None:
+    """One row more than eight costs as much as eight more: eight texts do not draft for a single one of them."""
+
+    class Padded(Bench):
+        def cost(self, rows: int) -> float:
+            return interpolated({8: 1.0, 16: 1.4, 24: 2.2, 32: 3.0}, [verified_rows(rows)])[0]
+
+    speeds = [Padded([right] * 8, 0.0, 0.0, rows=32, seed=seed).speed(400) for seed in range(4)]
+    best = max(1.0, (1 + right) / 1.4, (1 + right + right**2) / 2.2)
+    assert np.mean(speeds) > 0.93 * best

@@ -101,5 +101,6 @@ Sums of a ternary product are exact integers, so that all devices agree; everyth
 **Batch invariance**: in launches of up to `DeviceInfo.batch_invariant_rows` rows, the order of every f32 sum over a row
 (norms, softmax, head, delta rule, scales) depends on that row alone: not on the number of rows, their contents, the
 row's place, or the places at which a prompt is cut into steps. All these launches use the tuning of the declared number
-of rows; with the feature "batch-invariant" each may have its own. The option `deterministic` relies on it. A device
-should declare 8 rows or more for its base kernels; one that declares none computes one row a step with that option."""
+of rows; with the feature "invariant-tunings" the device chooses them by the rows of each launch, and with
+"batch-invariant" each may have its own. The option `deterministic` relies on it. A device should declare 8 rows or more
+for its base kernels; one that declares none computes one row a step with that option."""

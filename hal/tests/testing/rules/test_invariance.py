@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_hal.device import ANY_ROWS, DeviceInfo
+from bitnet_hal.device import ANY_ROWS, DeviceInfo, Tuning
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.reference import device
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice
@@ -111,6 +112,36 @@ def test_products_of_several_rows_by_blas(verdict: Callable[..., str]) -> None:
             a["y"][: rows * outs] = (a["x"][: rows * width].reshape(rows, width) @ table.T).reshape(-1)
 
     assert "matmul_dense-batch-f32: y of row" in verdict("matmul_dense", together, 8)
+
+
+def test_a_device_with_invariant_tunings_chooses_by_the_rows_of_each_launch(judge: Callable[..., str]) -> None:
+    asked = set()
+
+    class Own(NumpyDevice):
+        other_rows = 0  # the number of rows whose launches differ in the last bit
+
+        def __init__(self) -> None:
+            features = numpy_info().features | {"invariant-tunings"}
+            super().__init__(replace(numpy_info(), features=features, batch_invariant_rows={"rms_norm": 64}))
+
+        def invariant_tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
+            asked.add(params["rows"])
+            return Tuning(private={"OTHER": int(params["rows"] == self.other_rows)})
+
+        def launch(self, kernel: Any, grid: Any, views: Any, params: Any) -> None:
+            super().launch(kernel, grid, views, params)
+            if kernel.tuning.private.get("OTHER"):
+                y = np.empty(views[3].nbytes, np.uint8)
+                self.download(views[3], y.data)
+                last_bit(y)
+                self.upload(views[3], y.data)
+
+    class Different(Own):
+        other_rows = 33
+
+    assert judge(Own, RULE, kernel="rms_norm") == ""
+    assert asked >= {1, 2, 8, 9, 16, 33, 64}
+    assert "in steps of 33, 31 rows differs from the same row alone" in judge(Different, RULE, kernel="rms_norm")
 
 
 def test_partitions_respect_the_limit() -> None:

@@ -8,7 +8,7 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
 from bitnet_cuda.batch_tiles import block_group, block_rows
-from bitnet_cuda.kernels.portable.tiles import F16, MEETINGS, MOST_SPLITS, WORKSPACE, tuned
+from bitnet_cuda.kernels.portable.tiles import F16, MEETINGS, MOST_MEETING_HEADS, MOST_SPLITS, WORKSPACE, tuned
 from bitnet_cuda.limits import BATCH_ROWS, FULL_GPU, MULTIPROCESSORS, PERSISTENT, attention_dims
 
 BLOCKS = 160
@@ -243,8 +243,9 @@ def rope_attention_wide(head_dim: int, tile_n: int, blocks: int) -> Tuning:
     )
 
 
-def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
-    """Return the tuning of rope_attention_mixed_mma.cu, the same for 1 to FEW_ROWS rows.
+def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool, most_rows: int = FEW_ROWS) -> Tuning:
+    """Return the tuning of rope_attention_mixed_mma.cu, the same for 1 to `most_rows` rows, which only decide the size
+    of its buffers.
 
     SPLITS: the most blocks that share the positions of a row, at least SHARE for each: with one row they fill the GPU.
     Raises UnsupportedError for more rows, other caches and other heads.
@@ -252,26 +253,27 @@ def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool) -
     rows = int(params["rows"])
     heads = int(params["n_heads"])
     head_dim = int(params["head_dim"])
-    if rows > FEW_ROWS or constants["KV"] != F16 or head_dim not in attention_dims(wgmma=wgmma):
+    if rows > most_rows or constants["KV"] != F16 or head_dim not in attention_dims(wgmma=wgmma):
         message = (
-            f"rope_attention_mixed supports {FEW_ROWS} rows of an f16 cache, not {rows} rows of heads of {head_dim} "
+            f"rope_attention_mixed supports {most_rows} rows of an f16 cache, not {rows} rows of heads of {head_dim} "
             "elements; launch the rotation and attention separately"
         )
         raise UnsupportedError(message, backend="cuda", operation="tuning")
     tile_n = shared_heads(params, 4)
-    splits = max(1, min(MOST_SPLITS, MULTIPROCESSORS // (heads // tile_n)))
-    part_bytes = 4 * FEW_ROWS * heads * splits * (head_dim + 4)
+    splits = max(1, min(MOST_SPLITS, MULTIPROCESSORS // (heads // tile_n))) if heads <= MOST_MEETING_HEADS else 1
+    part_bytes = 4 * most_rows * heads * splits * (head_dim + 4)
     group = 512
+    fresh_bytes = 4 * most_rows * head_dim if most_rows > FEW_ROWS else 0  # fewer are in static shared memory
     return tuned(
         group,
         {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits},
         "mma",
         workspace=4 * MEETINGS + part_bytes,
         DIM=head_dim,
-        SHARED=group * head_dim,
+        SHARED=group * head_dim + fresh_bytes,
         RESIDENT=1,
         BUFFERS=1,
         TILES=1,
-        FRESH=FEW_ROWS,
+        FRESH=most_rows,
         SHARE=group // 2,
     )

@@ -11,9 +11,12 @@ from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, filter_devices, 
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
+from bitnet_cuda.limits import BATCH_ROWS
 
 FLOOR = (7, 5)
 """The lowest compute capability for which CUDA 13 compiles."""
+WARPGROUP_MMA = (9, 0)
+"""The compute capability whose architecture-specific instructions include wgmma."""
 OPTIONAL = (
     DELTA_KERNELS
     | ROTATED_KERNELS
@@ -23,11 +26,12 @@ OPTIONAL = (
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention_mixed"})
 """The further kernels from compute capability 8.0."""
 INVARIANT_FUSED = frozenset({"matmul_ternary_glu", "rope_attention_mixed"})
-"""The other fused kernels whose rows do not depend on the number of rows, up to FEW_ROWS."""
+"""The other fused kernels whose rows do not depend on the number of rows."""
 FEATURES = frozenset(
     {
         "timings",
         "tunings",
+        "invariant-tunings",
         "compile-ahead",
         "async-readback",
         "replay-many",
@@ -93,7 +97,9 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if has_tensor_cores else frozenset()),
         features=FEATURES,
-        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS | ROTATED_KERNELS | INVARIANT_FUSED, FEW_ROWS),
+        batch_invariant_rows=dict.fromkeys(
+            UNFUSED_KERNELS | ROTATED_KERNELS | INVARIANT_FUSED, BATCH_ROWS if capability == WARPGROUP_MMA else FEW_ROWS
+        ),
         extra=extra,
     )
 

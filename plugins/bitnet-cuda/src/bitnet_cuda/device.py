@@ -15,13 +15,11 @@ from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice
 from bitnet_hal.features import MAX_MARKS
 from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, MemoryKind, Tuning
 
-from bitnet_cuda import compile, joined_norms, nvml, recording, tensor_maps, tuning
-from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability
+from bitnet_cuda import compile, invariant_tiles, joined_norms, nvml, recording, tensor_maps, tuning
+from bitnet_cuda.describe import TENSOR_CORE_KERNELS, WARPGROUP_MMA, attribute, compute_capability
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
 
-WARPGROUP_MMA = (9, 0)
-"""The compute capability whose architecture-specific instructions include wgmma."""
 DISABLE_TIMING = 2
 """CU_EVENT_DISABLE_TIMING: streams wait for such an event sooner."""
 PEER_ENABLED = 704
@@ -86,6 +84,14 @@ class CudaDevice(StreamDevice):
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """See tuning.py."""
         return tuning.select_tuning(spec, constants, params, tensor_cores=self._tensor_cores, wgmma=self._wgmma)
+
+    def invariant_tuning(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> Tuning:
+        """See InvariantDevice."""
+        return invariant_tiles.select_tuning(
+            spec, constants, params, tensor_cores=self._tensor_cores, wgmma=self._wgmma
+        )
 
     def tunings(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]

@@ -13,9 +13,9 @@ SQUARES_BYTES = 256 << 10
 """The bytes of the buffer of sums of squares, one for each group of each row."""
 GROUP_SIZE = 32
 """The columns of a group, which has an activation scale."""
-BEFORE = (("matmul_ternary_block", "rows"),)
+BEFORE = (("matmul_ternary_block", "rows"), ("matmul_ternary_block", "tiles"))
 """The products that can store the codes of a norm of their outputs, by kernel and variant."""
-AFTER = (("matmul_ternary_block", "rows"), ("matmul_ternary_glu", "block_rows"))
+AFTER = (*BEFORE, ("matmul_ternary_glu", "block_rows"), ("matmul_ternary_glu", "block_tiles"))
 """The products that can compute the scales."""
 
 

@@ -56,7 +56,11 @@ def _quantizes(before: StreamLaunch, launch: StreamLaunch) -> bool:
     own = before.kernel.spec.unpack(before.params)
     tuning = before.kernel.tuning
     kind = before.kernel.spec.name, tuning.variant
-    if kind in (("matmul_ternary_glu", "block_rows"), ("matmul_ternary_glu", "block_group")):
+    if kind in (
+        ("matmul_ternary_glu", "block_rows"),
+        ("matmul_ternary_glu", "block_tiles"),
+        ("matmul_ternary_glu", "block_group"),
+    ):
         output = "m"
         columns = own["outs"]
         whole = group_size == 32 and tuning.tile["TILE_N"] % group_size == 0

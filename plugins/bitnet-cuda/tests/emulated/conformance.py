@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_cuda import batch_tiles, compile, decode_tiles, joined_norms, recording, tensor_tiles
+from bitnet_cuda import batch_tiles, block_tiles, compile, decode_tiles, joined_norms, recording, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.device import DeviceInfo, Tuning
@@ -123,17 +123,47 @@ class TestConformance(BackendConformance):
         for first, count in ((0, 1), (7, 1), (2, 3), (1, 7)):
             assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
 
-    @pytest.mark.parametrize("rows", [3, 8, 20])
+    @pytest.mark.parametrize(
+        ("few", "tiles"),
+        [
+            ((5, 17, 1, 1), (4, 2, 3)),
+            ((3, 9, 2, 1), (2, 2, 2)),
+            ((3, 6, 1, 3), (3, 3, 2)),
+            ((5, 2, 2, 5), (1, 1, 3)),
+            ((1, 32, 1, 1), (6, 2, 1)),
+        ],
+    )
+    def test_more_rows_with_block_scales_have_the_bits_of_few(
+        self, bench: Bench, few: tuple[int, ...], tiles: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Compare rows of the tuning for few rows with those of tiles; few: pieces, warps, splits, steps; tiles:
+        pieces, pieces of a round, tiles.
+        """
+        _, warps, splits, steps = few
+        pieces, together, tile_count = tiles
+        more = block_tiles.tile(warps, steps, splits, pieces, together, tile_count, 1)
+        assert more is not None
+        monkeypatch.setattr(decode_tiles, "block_rows", lambda *_: batch_tiles.block_rows_tile(*few))
+        monkeypatch.setattr(decode_tiles, "block_group", lambda *_: more)
+        batch = next(case for case in cases_of("matmul_ternary_block") if case.label.startswith("a32-b128-batch-t64"))
+        whole = batch.launch()
+        want = np.concatenate([product(bench, batch, whole, first, 8) for first in range(0, 64, 8)])
+        for first, count in ((0, 64), (55, 9), (7, 17), (1, 33)):
+            assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
+
+    @pytest.mark.parametrize("rows", [3, 8, 20, 24])
     def test_gate_and_up_quantize_their_output_in_a_recording(
         self, bench: Bench, rows: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """With 24 rows, they have the kernel with the sums of few rows."""
         few = batch_tiles.block_rows_tile(4, 2, 1)
         many = batch_tiles.block_group_tile(32, 384, 3, 1)
         assert few is not None
         assert many is not None
         many = replace(many, variant="block_group", tile={**many.tile, "TILE_N": 96})
+        tiles = block_tiles.tile(2, 1, 1, 4, 2, 2, 2)
         few = replace(few, variant="block_rows", tile={**few.tile, "TILE_N": 32})
-        monkeypatch.setattr(batch_tiles, "glu", lambda *_, **__: few if rows <= 8 else many)
+        monkeypatch.setattr(batch_tiles, "glu", lambda *_, **__: few if rows <= 8 else many if rows == 20 else tiles)
         launch = _matmul_glu(np.random.default_rng(rows), rows, 256, 384, SILU, 128, 32)
         joined_as_apart(bench, "matmul_ternary_glu", launch, "m", rows, 256)
 
@@ -159,6 +189,18 @@ class TestConformance(BackendConformance):
         monkeypatch.setattr(batch_tiles, "glu", lambda *_, **__: glu)
         for gated in (False, True):
             norm_as_apart(bench, rows, gated=gated)
+
+    @pytest.mark.parametrize(("steps", "sections", "together"), [(1, 1, 2), (2, 1, 4), (1, 2, 4)])
+    def test_two_products_of_more_rows_share_the_norm_between_them(
+        self, bench: Bench, steps: int, sections: int, together: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = block_tiles.tile(2, steps, sections, 4, together, 2, 1)
+        after = block_tiles.tile(2, 1, 1, 4, 2, 3, 1)
+        tiles = {0: after, 1: before}
+        monkeypatch.setattr(decode_tiles, "ternary_block", lambda constants, *_, **__: tiles[constants["ADD"]])
+        monkeypatch.setattr(batch_tiles, "glu", lambda *_, **__: block_tiles.tile(2, 1, 1, 4, 2, 2, 2))
+        for gated in (False, True):
+            norm_as_apart(bench, 27, gated=gated)
 
     @pytest.mark.parametrize("group_size", [32, 128])
     @pytest.mark.parametrize("attention", ["rope_attention", "rope_attention_mixed"])

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.rounding import ceil_div
+from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 
@@ -45,6 +46,11 @@ def unused_rows(size: int) -> npt.NDArray[np.int32]:
     step = np.zeros((size, STEP_FIELDS), np.int32)
     step[:, 1:3] = -1
     return step
+
+
+def verified_rows(rows: int) -> int:
+    """Return the rows, padding included, of a step that verifies draft tokens, so that few recordings serve all."""
+    return rows if rows <= FEW_ROWS else ceil_div(rows, FEW_ROWS) * FEW_ROWS
 
 
 @cache

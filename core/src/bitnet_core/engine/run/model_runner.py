@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device, DeviceType
 from bitnet_hal.launcher import Launcher, RecordedLaunches
-from bitnet_hal.rounding import ceil_div
-from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import (
@@ -22,6 +20,7 @@ from bitnet_core.engine.run.batch import (
     padded_rows,
     prompt_sizes,
     unused_rows,
+    verified_rows,
 )
 from bitnet_core.engine.run.decode_recordings import VERIFY, DecodeRecordings
 from bitnet_core.engine.run.earlier_layers import EarlierLayers
@@ -256,7 +255,7 @@ class Runner:
         """Run one step in which a request may have several rows, at most verify_rows in all; returns the TopLogits of
         each row, as `logits_requests` (in the order of sample_rows.order_rows) asks."""
         rows = sum(len(span.tokens) for span in scheduled)
-        size = rows if rows <= FEW_ROWS else min(ceil_div(rows, FEW_ROWS) * FEW_ROWS, self._decode.rows)
+        size = min(verified_rows(rows), self._decode.rows)
         self._verified = list(scheduled)
         if self._rollback:
             self._rollback.save(scheduled, size)

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.run.batch import verified_rows
 from bitnet_core.engine.speculation.report import report_nothing_right, report_pause
 
 MAX_DRAFT = 7
@@ -68,7 +69,7 @@ class DraftPolicy:
         self.kind = kind
         self._counts = counts
         self._plain = StepCosts()  # of steps without draft tokens, by number of requests
-        self._verifying = StepCosts()  # of steps with draft tokens, by number of rows
+        self._verifying = StepCosts()  # of steps with draft tokens, by number of rows with padding
         self._drafting = StepCosts()  # of proposals, by the largest number of draft tokens of a request
         self._steps = 0  # with draft tokens, since the last measured run without
         self._plain_left = 1 + _PLAIN_RUN  # steps without draft tokens until the next one with
@@ -100,7 +101,7 @@ class DraftPolicy:
         return chosen or self._probe(due, most)
 
     def _best(
-        self, due: Mapping[Request, Acceptance], most: Mapping[Request, int], count: int, spare: int
+        self, due: Mapping[Request, Acceptance], longest: Mapping[Request, int], count: int, spare: int
     ) -> dict[Request, int]:
         """Return the numbers of draft tokens with the most expected tokens per second; {} for none."""
         alone = self._plain.measured[count]
@@ -109,13 +110,15 @@ class DraftPolicy:
             if size > count:
                 costs[size] = mean
         largest = max(costs)
-        if count < largest < count + spare:  # not measured yet: estimate it optimistically, so that it is tried
+        most = verified_rows(count + spare)
+        if count < largest < most:  # not measured yet: estimate it optimistically, so that it is tried
             slope = max(0.0, costs[largest] - alone) / (largest - count)
-            costs[count + spare] = costs[largest] + (count + spare - largest) * slope / 2
+            costs[most] = costs[largest] + (most - largest) * slope / 2
         drafting = self._drafting.measured or {1: 0.0}
-        gains = self._gains(due, most)[:spare]
+        gains = self._gains(due, longest)[:spare]
         deepest = list(accumulate((depth for _, depth, _ in gains), max))
-        verifying = interpolated(costs, range(count + 1, count + 1 + len(gains)))
+        sizes = [verified_rows(count + number) for number in range(1, 1 + len(gains))]
+        verifying = interpolated(costs, sizes)
         tokens, speed, best = float(count), count / alone, 0
         seconds = map(add, verifying, interpolated(drafting, deepest))
         for number, ((gain, _, _), step_seconds) in enumerate(zip(gains, seconds, strict=True), 1):
@@ -192,12 +195,13 @@ class DraftPolicy:
             self._state(request).missed(len(request.tokens), quick=quick)
 
     def verified(self, rows: int, seconds: float, results: Mapping[Request, tuple[int, int]]) -> None:
-        """Record a step with draft tokens. rows: its row count; results: numbers of drafted and of accepted tokens."""
+        """Record a step with draft tokens. rows: its row count, without padding; results: numbers of drafted and of
+        accepted tokens."""
         counts = self._counts
         counts["draft_steps"] += 1
         self._steps += 1
         self._run = (0, 0, 0.0)
-        self._verifying.update(rows, seconds)
+        self._verifying.update(verified_rows(rows), seconds)
         for request, (drafted, accepted) in results.items():
             self._state(request).verified(len(request.tokens), drafted, accepted)
             self._right = _KEPT * self._right + accepted

@@ -19,6 +19,7 @@ from bitnet_hal.testing.workbench import Bench
 METHODS = {
     "timings": "timings",
     "tunings": "tunings",
+    "invariant-tunings": "invariant_tuning",
     "compile-ahead": "compile_ahead",
     "async-readback": "read_async",
     "replay-many": "replay_many",

@@ -6,84 +6,15 @@
 // sum does not depend on the number of rows of activations.
 // A fragment is a word and a mask, so planes keep their factors 64, 16, 4 and 1; sums start at the bits of BIAS, so
 // that a subtraction replaces a conversion, which has half its rate.
-#include "tensor.cuh"
-#include "regrouped.cuh"
-#ifndef JOINED
-#define JOINED 0
-#endif
-#ifndef NORMED
-#define NORMED 0
-#endif
-#include "joined_norm.cuh"
-#if NORMED
-#define SQUARES_OF_Q , const float *q_squares
-#define SQUARES q_squares
-#else
-#define SQUARES_OF_Q
-#define SQUARES nullptr
-#endif
-
-#define WARPS (GROUP / 32)
-#define SUMS (PIECES * 128)                   // sums of a warp, and of a block
-#define BLOCKS (2 * WARPS * STEPS)            // column blocks of a thread block
-#define PITCH ((BLOCKS + 7) / 8 * 8 + 4)      // floats between the scales of weight rows in shared memory, against bank conflicts
-#define BIAS 12582912.0f                      // 1.5 * 2^23: its bits plus an integer are the bits of BIAS plus the integer
-#define BIAS_BITS 0x4b400000
-
-struct alignas(8) Pair {
-    u32 a, b;
-};
-struct alignas(8) Two {
-    float a, b;
-};
-struct alignas(16) Integers {
-    int x, y, z, w;
-};
-
-// The column blocks of this warp in a step: block() and the next one, of `all`.
-struct Columns {
-    u32 all, first, step;  // first: the thread block's
-
-    __device__ Columns(u32 width, u32 step) : all(width / 128), first(blockIdx.z * BLOCKS), step(step) {}
-    __device__ u32 own() const { return 2 * WARPS * step + threadIdx.x / 32 * 2; }
-    __device__ u32 block() const { return first + own(); }
-};
-
-// The columns of this warp's activations of a step in shared memory: rows of 256 bytes, padded by 32 against bank conflicts, then
-// 32 bytes per row of scales and of sums of codes. They are copied in whole lines, since every block reads them at the
-// same time: loads of each lane's own bytes took longer.
-#define TOKEN_FLOATS (8 * (72 + 8 + 8))
-struct Tokens {
-    char *q, *scale, *qsum;
-#if NORMED
-    const Inverses& inverses;
-
-    __device__ Floats scales(u32 token, u32 b) const { return inverses.scales(((const Floats*)scale)[2 * token + b], token); }
-    __device__ Tokens(void* memory, const Inverses& inverses) : q((char*)memory), scale(q + 8 * 288), qsum(scale + 8 * 32), inverses(inverses) {}
-#else
-    __device__ Floats scales(u32 token, u32 b) const { return ((const Floats*)scale)[2 * token + b]; }
-    __device__ explicit Tokens(void* memory) : q((char*)memory), scale(q + 8 * 288), qsum(scale + 8 * 32) {}
-#endif
-    __device__ void copy(const Columns& columns, const char* codes, const char* scales, const char* sums, u32 rows) const {
-        u32 lane = threadIdx.x % 32;
-#pragma unroll
-        for (u32 i = lane; i < 128; i += 32) {
-            u32 token = i / 16, block = columns.block() + i % 16 / 8;
-            if (token < rows && block < columns.all)
-                copy_async(q + token * 288 + i % 16 * 16, codes + ((size_t)token * columns.all + block) * 128 + i % 8 * 16);
-        }
-        u32 token = lane % 16 / 2, block = columns.block() + lane % 2;
-        size_t from = ((size_t)token * columns.all + block) * 16;
-        if (token < rows && block < columns.all) copy_async((lane < 16 ? scale : qsum) + lane % 16 * 16, (lane < 16 ? scales : sums) + from);
-        copy_group();
-    }
-};
+#define SECTIONS 1
+#include "block_shares.cuh"
+#define SUMS (PIECES * 128)  // sums of a warp, and of a block
 
 // This lane's activations: columns of token lane / 4 to multiply, scales of tokens 2 (lane % 4) and the next.
 struct Activations {
     Pair q[2][4];
     float factor[2][4][2];  // of block, plane and token
-    float minus[2][2];      // sums of activations, since codes are one too large
+    float minus[2][2];      // minus_of each block and token
 
     __device__ void load(const Columns& columns, const Tokens& tokens, u32 rows) {
         u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -99,10 +30,7 @@ struct Activations {
                 bool used = there && token < rows;
                 Floats f = used ? tokens.scales(token, b) : Floats{0.0f, 0.0f, 0.0f, 0.0f};
                 Integers sum = used ? ((const Integers*)tokens.qsum)[2 * token + b] : Integers{0, 0, 0, 0};
-                float total = f.x * (float)sum.x;
-                total = fmaf(f.y, (float)sum.y, total);
-                total = fmaf(f.z, (float)sum.z, total);
-                minus[b][e] = -fmaf(f.w, (float)sum.w, total);
+                minus[b][e] = minus_of(f, sum);
                 factor[b][0][e] = f.x * (1.0f / 64.0f), factor[b][1][e] = f.y * (1.0f / 16.0f);
                 factor[b][2][e] = f.z * (1.0f / 4.0f), factor[b][3][e] = f.w;
             }
@@ -110,52 +38,29 @@ struct Activations {
     }
 };
 
-// Rows g and g + 8 of a piece. Columns past the last column block are multiplied by activations of 0.
-struct Piece {
-    Words codes[2];
-
-    // row_of(j): the weight row of row j of the block.
-    template <class RowOf>
-    __device__ void load(const Columns& columns, const Words* w, u32 p, RowOf row_of) {
-        u32 half = min(2 * columns.block() + threadIdx.x % 4, 2 * columns.all - 1);  // of the row's I2_S blocks
+// Returns the warp's share of the piece: rows g and g + 8, tokens 2 t and 2 t + 1. weights: in shared memory, scales
+// of the piece's rows from the warp's first block on.
+__device__ inline Floats multiply(const Piece& piece, const Activations& x, const float* weights) {
+    Words low = regrouped(piece.codes[0]), high = regrouped(piece.codes[1]);
+    u32 g = threadIdx.x % 32 / 4;
+    Two of_low = *(const Two*)(weights + g * PITCH), of_high = *(const Two*)(weights + (g + 8) * PITCH);
+    float value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-        for (int r = 0; r < 2; r++)
-            codes[r] = load_streaming(w + (size_t)row_of(16 * p + 8 * r + threadIdx.x % 32 / 4) * (2 * columns.all) + half);
-    }
-    // Adds the warp's share of the piece: rows g and g + 8, tokens 2 t and 2 t + 1. weights: in shared memory, scales
-    // of the piece's rows from the warp's first block on.
-    __device__ Floats multiply(const Activations& x, const float* weights) const {
-        Words low = regrouped(codes[0]), high = regrouped(codes[1]);
-        u32 g = threadIdx.x % 32 / 4;
-        Two of_low = *(const Two*)(weights + g * PITCH), of_high = *(const Two*)(weights + (g + 8) * PITCH);
-        float value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int b = 0; b < 2; b++) {
+        float sum[4] = {x.minus[b][0], x.minus[b][1], x.minus[b][0], x.minus[b][1]};
 #pragma unroll
-        for (int b = 0; b < 2; b++) {
-            float sum[4] = {x.minus[b][0], x.minus[b][1], x.minus[b][0], x.minus[b][1]};
+        for (int s = 0; s < 4; s++) {
+            const u32 mask = 0x03030303u << (6 - 2 * s);
+            u32 a[4] = {(b ? low.z : low.x) & mask, (b ? high.z : high.x) & mask, (b ? low.w : low.y) & mask, (b ? high.w : high.y) & mask};
+            int c[4];
+            mma_from(BIAS_BITS, c, a, x.q[b][s].a, x.q[b][s].b);
 #pragma unroll
-            for (int s = 0; s < 4; s++) {
-                const u32 mask = 0x03030303u << (6 - 2 * s);
-                u32 a[4] = {(b ? low.z : low.x) & mask, (b ? high.z : high.x) & mask, (b ? low.w : low.y) & mask, (b ? high.w : high.y) & mask};
-                int c[4];
-                mma_from(BIAS_BITS, c, a, x.q[b][s].a, x.q[b][s].b);
-#pragma unroll
-                for (int r = 0; r < 4; r++) sum[r] = fmaf(__uint_as_float(c[r]) - BIAS, x.factor[b][s][r % 2], sum[r]);
-            }
-#pragma unroll
-            for (int r = 0; r < 4; r++) value[r] = fmaf(b ? (r / 2 ? of_high.b : of_low.b) : (r / 2 ? of_high.a : of_low.a), sum[r], value[r]);
+            for (int r = 0; r < 4; r++) sum[r] = fmaf(__uint_as_float(c[r]) - BIAS, x.factor[b][s][r % 2], sum[r]);
         }
-        return {value[0], value[1], value[2], value[3]};
+#pragma unroll
+        for (int r = 0; r < 4; r++) value[r] = fmaf(b ? (r / 2 ? of_high.b : of_low.b) : (r / 2 ? of_high.a : of_low.a), sum[r], value[r]);
     }
-};
-
-// Starts the copies of the scales of the block's weight rows, for its columns.
-template <class RowOf>
-__device__ inline void load_scales(const Columns& columns, float* to, const float* wscale, u32 width, RowOf row_of) {
-    u32 of_row = (width + BLOCK - 1) / BLOCK;
-    for (u32 n = threadIdx.x / 32; n < 16 * PIECES; n += WARPS)
-        for (u32 b = threadIdx.x % 32; b < BLOCKS; b += 32)
-            copy_async_word(to + n * PITCH + b, wscale + (size_t)row_of(n) * of_row + min(columns.first + b, columns.all - 1) * 128 / BLOCK);
-    copy_group();
+    return {value[0], value[1], value[2], value[3]};
 }
 
 // Computes the shares of all warps in the sums of the block's rows, partial[WARPS][ROOM], in the place of each warp's
@@ -179,8 +84,10 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
     auto tokens_of = [=](u32 step) { return Tokens(own + step * TOKEN_FLOATS); };
 #endif
 #pragma unroll
-    for (u32 step = 0; step < STEPS; step++)
-        tokens_of(step).copy(Columns(width, step), (const char*)q, (const char*)scale, (const char*)qsum, rows);
+    for (u32 step = 0; step < STEPS; step++) {
+        tokens_of(step).start(Columns(width, step), (const char*)q, (const char*)scale, (const char*)qsum, rows);
+        copy_group();
+    }
     ready();
 #if NORMED
     inverses.find(squares, rows, width);
@@ -203,7 +110,7 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
             sync_warp();
             x.load(columns, tokens_of(columns.step), rows);
         }
-        Floats value = pieces[i % DEPTH].multiply(x, scales + 16 * PITCH * (i % PIECES) + columns.own());
+        Floats value = multiply(pieces[i % DEPTH], x, scales + 16 * PITCH * (i % PIECES) + columns.own());
         Floats& all = sum[i % PIECES];
         all.x += value.x, all.y += value.y, all.z += value.z, all.w += value.w;
         if (i + DEPTH < STEPS * PIECES) load(i + DEPTH);
@@ -221,23 +128,9 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
 #pragma unroll
         for (u32 d = 0; d < DEPTH; d++) {
             if (PIECES % DEPTH && p + d >= PIECES) break;
-            to[32 * (p + d)] = pieces[d].multiply(x, scales + 16 * PITCH * (p + d) + Columns(width, 0).own());
+            to[32 * (p + d)] = multiply(pieces[d], x, scales + 16 * PITCH * (p + d) + Columns(width, 0).own());
             if (p + d + DEPTH < PIECES) pieces[d].load(Columns(width, 0), w, p + d + DEPTH, row_of);
         }
 #endif
     __syncthreads();
-}
-
-// Returns sum i of the block's: that of row `row` and token `token`.
-struct Place {
-    u32 row, token;
-
-    __device__ Place(u32 i) : row(i / 128 * 16 + i % 4 / 2 * 8 + i % 128 / 16), token(i / 4 % 4 * 2 + i % 2) {}
-};
-
-__device__ inline float sum_of_warps(const float* partial, u32 i) {
-    float value = 0.0f;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) value += partial[w * ROOM + i];
-    return value;
 }

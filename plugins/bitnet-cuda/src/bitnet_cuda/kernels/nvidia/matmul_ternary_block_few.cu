@@ -14,7 +14,7 @@ struct alignas(8) Pair {
 KERNEL matmul_ternary_block(const Words* w, const float* wscale, const Pair* q, const float* scale, const int* qsum,
                             float* y, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
     __shared__ float partial[WARPS][8][16 * TILES];
-    u32 n0 = blockIdx.x * TILE_N, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    u32 t0 = blockIdx.y * TILE_T, n0 = blockIdx.x * TILE_N, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     auto row_of = [=](u32 j) { return min(n0 + j, outs - 1); };
     let_next_start();
     Codes codes;
@@ -29,6 +29,8 @@ KERNEL matmul_ternary_block(const Words* w, const float* wscale, const Pair* q, 
                 8 * j < ROWS ? weight_scale(wscale, row_of(8 * j + g), k, width) : 0.0f;
         }
     wait_for_previous();
+    rows = min(rows - t0, (u32)TILE_T);
+    q += (size_t)t0 * (width / 8), scale += (size_t)t0 * (ABLOCK ? width / 32 : 1), y += (size_t)t0 * y_stride;
     float acc[TILES][4];
 #pragma unroll
     for (int j = 0; j < 4 * TILES; j++) acc[j / 4][j % 4] = 0.0f;

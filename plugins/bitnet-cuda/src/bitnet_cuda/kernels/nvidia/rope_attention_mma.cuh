@@ -35,8 +35,13 @@
 #include "joined_heads.cuh"
 #include "turned_heads.cuh"
 
+#define FRESH_APART (FRESH > 8)  // new keys and values follow the cached values in dynamic shared memory
+
 struct Shared {
-    Heads heads;
+    Words queries[8][CHUNKS + 4];
+#if !FRESH_APART
+    Fresh fresh[2 * FRESH];
+#endif
     Floats scores[ROUND];       // of four heads
     u32 weights[ROUND / 2][8];  // two positions each; columns as for queries
     float mixed[PARTS][4][DIM], tops[WARPS * TILES][4], totals[WARPS][4], rescale[4], largest[4], joined[4][32];
@@ -97,7 +102,7 @@ __device__ inline void score(Shared& s, const Keys& keys, const Words (&queries)
     float even[4] = {0.0f, 0.0f, 0.0f, 0.0f}, odd[4] = {0.0f, 0.0f, 0.0f, 0.0f}, top[2];
 #pragma unroll
     for (int c = 0; c < K_PARTS; c++) {
-        Words low = keys[0][c], high = keys[1][c], q = KEPT ? queries[c] : s.heads.queries[g][t + 4 * c];
+        Words low = keys[0][c], high = keys[1][c], q = KEPT ? queries[c] : s.queries[g][t + 4 * c];
         u32 first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
         mma_half(even, first, q.x, q.y);
         mma_half(odd, second, q.z, q.w);
@@ -158,13 +163,22 @@ __device__ inline void weigh(Shared& s, const Pairs& pairs, u32 tiles, float& to
 // Returns the number of rows right before this one that belong to its sequence.
 __device__ inline u32 rows_before(const Row* step, u32 row) {
     Row now = step[row];
-    u32 before = 0;
-#pragma unroll
-    for (u32 j = 1; j < FRESH; j++) {
+    auto belongs = [&](u32 j) {
         Row other = step[row - min(j, row)];
         bool next = other.slot >= 0 && other.sequence == now.sequence && other.position + (int)j == now.position;
-        if (before == j - 1 && j <= row && next) before = j;
+        return j <= row && next;
+    };
+    u32 before = 0;
+#if FRESH_APART
+    for (u32 some = 0; some < FRESH && before == some; some += 32) {  // a lane looks at one row
+        u32 lane = threadIdx.x % 32, left_out = warp_max_bits(belongs(some + 1 + lane) ? 0 : 32 - lane);
+        before += 32 - left_out;
     }
+#else
+#pragma unroll
+    for (u32 j = 1; j < FRESH; j++)
+        if (belongs(j) && before == j - 1) before = j;
+#endif
     return before;
 }
 
@@ -180,6 +194,11 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
                       const u8* ahead, u32 ahead_bytes) {
     DYNAMIC_SHARED(Words, pool);  // values: [BUFFERS][ROUND][CHUNKS]
     __shared__ Shared s;
+#if FRESH_APART
+    const Heads own = {s.queries, (Fresh*)(pool + BUFFERS * ROUND * CHUNKS)};
+#else
+    const Heads own = {s.queries, s.fresh};
+#endif
     u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
     u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
 #if JOINED
@@ -220,16 +239,16 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
         u32 head = which < 4 ? first_head + which : n_heads + kv_head + which % 2 * n_kv_heads;
         return qkv + ((size_t)of_row * (n_heads + 2 * n_kv_heads) + head) * DIM;
     };
-    heads.store(s.heads, head_of, eps);
+    heads.store(own, head_of, eps);
     if (end == length && first_head % per_kv == 0 && threadIdx.x < 2 * CHUNKS) {
         size_t to = ((size_t)now.slot / KV_BLOCK * n_kv_heads + kv_head) * KV_BLOCK + now.slot % KV_BLOCK;
         u32 chunk = threadIdx.x % CHUNKS;
-        ((Words*)(threadIdx.x < CHUNKS ? k_cache : v_cache))[to * CHUNKS + chunk] = s.heads.fresh[threadIdx.x / CHUNKS][chunk];
+        ((Words*)(threadIdx.x < CHUNKS ? k_cache : v_cache))[to * CHUNKS + chunk] = own.fresh[threadIdx.x / CHUNKS][chunk];
     }
     Words q[K_PARTS];
 #pragma unroll
     for (int c = 0; c < K_PARTS; c++)
-        if (KEPT && begin + 16 * warp < end) q[c] = s.heads.queries[g][t + 4 * c];
+        if (KEPT && begin + 16 * warp < end) q[c] = s.queries[g][t + 4 * c];
     float top = minus_infinity(), total = 0.0f;        // of head threadIdx.x % 4
     float acc[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
     u32 slice = warp % SLICES, part = warp / SLICES;
@@ -246,7 +265,7 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
                     u32 back = last - (start + 16 * tile + g + 8 * i);
 #pragma unroll
                     for (int c = 0; c < K_PARTS; c++)
-                        if (back <= before) keys[j][i][c] = s.heads.fresh[2 * back][t + 4 * c];
+                        if (back <= before) keys[j][i][c] = own.fresh[2 * back][t + 4 * c];
                 }
             }
             score(s, keys[j], q, tile, count, scale);
@@ -255,9 +274,10 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
         pairs.read(s, tiles);
         copy_wait<BUFFERS - 1>();
         __syncthreads();
-        if (threadIdx.x < (before + 1) * CHUNKS) {
-            u32 back = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS, p = last - back - start;
-            if (p < count) values[value_at(p, chunk)] = s.heads.fresh[2 * back + 1][chunk];
+        for (u32 i = threadIdx.x; i < (before + 1) * CHUNKS; i += GROUP) {
+            u32 back = i / CHUNKS, chunk = i % CHUNKS, p = last - back - start;
+            if (p < count) values[value_at(p, chunk)] = own.fresh[2 * back + 1][chunk];
+            if (!FRESH_APART) break;
         }
         if (start + ROUND < end)
 #pragma unroll
@@ -294,15 +314,15 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
     __syncthreads();
     if (warp >= H) return;
     size_t head = (size_t)row * n_heads + first_head + warp;
-    Part own = {};
-    own.top = s.largest[warp];
+    Part result = {};
+    result.top = s.largest[warp];
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) own.total += s.totals[w][warp];
+    for (int w = 0; w < WARPS; w++) result.total += s.totals[w][warp];
 #pragma unroll
     for (int i = 0; i < PARTS * FOURS; i++)
-        add(own.sum[i % FOURS], ((const Floats*)s.mixed[i / FOURS][warp])[four_of(i % FOURS)], 1.0f);
+        add(result.sum[i % FOURS], ((const Floats*)s.mixed[i / FOURS][warp])[four_of(i % FOURS)], 1.0f);
     if (splits == 1)
-        output.write(head, own.sum, own.total);
-    else if (last_to_leave(workspace, head, split, splits, own))
+        output.write(head, result.sum, result.total);
+    else if (last_to_leave(workspace, head, split, splits, result))
         join_head(workspace, head, splits, s.joined[warp], output);
 }

@@ -7,10 +7,12 @@ struct alignas(8) Two {
     float x, y;
 };
 
-// The heads as f16: high parts of queries, their low parts, then keys and values in turns, the newest first. Queries are
-// padded against bank conflicts.
+// The heads as f16: high parts of queries, their low parts, padded against bank conflicts; in `fresh` keys and values in
+// turns, the newest first.
+typedef Words Fresh[CHUNKS];
 struct Heads {
-    Words queries[8][CHUNKS + 4], fresh[2 * FRESH][CHUNKS];
+    Words (*queries)[CHUNKS + 4];
+    Fresh* fresh;
 };
 
 #define TWOS ((DIM + 127) / 128)
@@ -66,7 +68,7 @@ struct TurnedHeads {
         }
     }
 
-    __device__ static void write(Heads& to, u32 head, const Two& low, const Two& high, u32 d) {
+    __device__ static void write(const Heads& to, u32 head, const Two& low, const Two& high, u32 d) {
         u32 rounded[2], rest[2], *words = (u32*)(head < 4 ? to.queries[head] : to.fresh[head - 4]);
         split_halves(low.x, low.y, rounded[0], rest[0]);
         split_halves(high.x, high.y, rounded[1], rest[1]);
@@ -78,7 +80,7 @@ struct TurnedHeads {
     }
 
     template <class HeadOf>
-    __device__ void store_one(Heads& to, u32 head, HeadOf head_of, float eps) const {
+    __device__ void store_one(const Heads& to, u32 head, HeadOf head_of, float eps) const {
         bool used = head < H || head >= 4;
         Two low[TWOS], high[TWOS];
 #pragma unroll
@@ -99,7 +101,7 @@ struct TurnedHeads {
 
     // head_of(number): the elements of a head. Ends with a barrier of the block.
     template <class HeadOf>
-    __device__ void store(Heads& to, HeadOf head_of, float eps) {
+    __device__ void store(const Heads& to, HeadOf head_of, float eps) {
         store_one(to, threadIdx.x / 32, head_of, eps);
         for (u32 head = threadIdx.x / 32 + WARPS; FRESH > 1 && head < 4 + 2 * rows; head += WARPS) {
             load(head);

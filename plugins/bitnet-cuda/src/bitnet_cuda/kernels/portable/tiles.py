@@ -25,6 +25,8 @@ WORKSPACE = 1 << 20
 """The size in bytes of the memory in which blocks that share an output exchange partial results (meeting.cuh)."""
 MEETINGS = 4096
 """The maximum number of shared outputs: each has a 32-bit counter at the start of the workspace."""
+MOST_MEETING_HEADS = MEETINGS // 64
+"""The maximum number of heads of which those of 64 rows can be shared."""
 MOST_SPLITS = 32
 """The maximum number of blocks that share the positions or logits of a row."""
 FEWEST_SPLIT_LOGITS = 1 << 14
@@ -97,8 +99,8 @@ def attention(params: Params) -> Tuning:
     return tuned(128, {"TILE_N": shared_heads(params, 4), "TILE_T": 1, "SPLITS": 1})
 
 
-def attention_split(params: Params, units: int) -> Tuning:
-    """Return the tuning of attention_split.cu, the same for 1 to FEW_ROWS rows.
+def attention_split(params: Params, units: int, most_rows: int = FEW_ROWS) -> Tuning:
+    """Return the tuning of attention_split.cu, the same for 1 to `most_rows` rows, for which it has a workspace.
 
     SPLITS: the most blocks that share the positions of a row, at least SPAN for each: with one row they fill the GPU.
     LANES: the lanes that share a position. UNROLL: the positions of a lane in one round.
@@ -106,8 +108,8 @@ def attention_split(params: Params, units: int) -> Tuning:
     heads = int(params["n_heads"])
     head_dim = int(params["head_dim"])
     tile_n = shared_heads(params, 4)
-    splits = max(1, min(MOST_SPLITS, units // (heads // tile_n)))
-    part_bytes = 4 * FEW_ROWS * heads * splits * (head_dim + 4)
+    splits = max(1, min(MOST_SPLITS, units // (heads // tile_n))) if heads <= MOST_MEETING_HEADS else 1
+    part_bytes = 4 * most_rows * heads * splits * (head_dim + 4)
     tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
     workspace = 4 * MEETINGS + part_bytes
     return tuned(256, tile, "split", workspace=workspace, DIM=head_dim, LANES=lanes(head_dim), UNROLL=4, SPAN=64)

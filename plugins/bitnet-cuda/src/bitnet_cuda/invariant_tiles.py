@@ -1,0 +1,59 @@
+"""Tunings with which a row gets the same bits in launches of 1 to BATCH_ROWS rows (the option `deterministic`), on
+GPUs without warpgroup products of 1 to FEW_ROWS.
+
+Launches of few rows have the tuning of FEW_ROWS rows. Most kernels compute more rows with it too, in further blocks;
+for others the functions below choose tunings with the same order of sums.
+"""
+
+from __future__ import annotations
+
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
+
+from bitnet_cuda import decode_tiles
+from bitnet_cuda.batch_tiles import more_tokens
+from bitnet_cuda.block_tiles import more_tiles
+from bitnet_cuda.kernels.portable.tiles import MANY_ROWS, attention_split
+from bitnet_cuda.limits import BATCH_ROWS
+from bitnet_cuda.tuning import select_tuning as select_own
+
+ROWS = ("rows", "block_rows")
+"""The variants of the kernels of block_rows.cuh."""
+GROUPS = ("group", "block_group")
+"""The variants of the kernels of block_group.cuh."""
+
+
+def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, tensor_cores: bool, wgmma: bool) -> Tuning:
+    """Return the tuning of a launch of at most BATCH_ROWS rows. wgmma: as in tuning.select_tuning.
+
+    Raises UnsupportedError if other kernels must serve the launch, whatever its number of rows.
+    """
+    rows = int(params["rows"]) if "rows" in params else 0
+    name = spec.name
+    most_rows = FEW_ROWS if rows <= FEW_ROWS else BATCH_ROWS
+    if name == "attention":
+        return attention_split(params, decode_tiles.BLOCKS, most_rows)
+    if name == "rope_attention_mixed":
+        return decode_tiles.rope_attention_mixed(constants, params, wgmma=wgmma, most_rows=most_rows)
+
+    def tuning_of(rows: int) -> Tuning:
+        return select_own(spec, constants, {**params, "rows": rows}, tensor_cores=tensor_cores, wgmma=wgmma)
+
+    if name == "matmul_ternary":
+        return tuning_of(max(rows, FEW_ROWS))  # sums over columns are exact integers
+    if name == "matmul_ternary_glu" and not constants["BLOCK"]:
+        if wgmma:
+            tuning_of(BATCH_ROWS)  # raises UnsupportedError if there is none for so many rows
+        return tuning_of(max(rows, FEW_ROWS))
+    if name == "rms_norm_quantize":
+        return tuning_of(min(max(rows, FEW_ROWS), MANY_ROWS))  # with more rows, a row has fewer threads
+    few = tuning_of(FEW_ROWS)
+    if few.variant in ROWS and rows > FEW_ROWS:
+        return more_tiles(few, params, 2 if name == "matmul_ternary_glu" else 1)
+    if few.variant not in GROUPS:
+        return few
+    if not more_tokens(few, BATCH_ROWS, int(params["width"])):
+        if name == "matmul_ternary_block":
+            return decode_tiles.ternary(params, int(params["outs"]), "few")
+        raise UnsupportedError(f"{name} has no tile for {BATCH_ROWS} rows", backend="cuda", operation="tuning")
+    return more_tokens(few, rows, int(params["width"])) or few
