@@ -11,7 +11,7 @@ import pytest
 from bitnet_hal.device import DeviceType
 from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import CATALOGUE, EXPERT_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, expected
 from bitnet_hal.testing.cases.registry import cases_of
@@ -88,9 +88,9 @@ TILED = (
     *("hadamard_rotate", "causal_conv1d", "gated_delta_rule"),
 )
 """Kernels whose tiles depend on the groups that a device can have."""
-ELSEWHERE = EXPERT_KERNELS | {"matmul_ternary_glu", "rope_attention_mixed", "window_attention"}
-"""Kernels that this backend does not have."""
-KERNELS = {"portable": GPU.rows, "small": TILED, "nvidia": [name for name in CATALOGUE if name not in ELSEWHERE]}
+OFFERED = [name for name, spec in CATALOGUE.items() if spec.base or name in KNOWN["kernels"]]
+"""The kernels that some devices of this backend have."""
+KERNELS = {"portable": GPU.rows, "small": TILED, "nvidia": OFFERED}
 CASES = [(profile, case) for profile, kernels in KERNELS.items() for case in chosen(kernels)]
 
 
