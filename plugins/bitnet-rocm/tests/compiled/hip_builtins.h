@@ -13,6 +13,8 @@ AXIS(ThreadX, __builtin_amdgcn_workitem_id_x());
 AXIS(BlockX, __builtin_amdgcn_workgroup_id_x());
 AXIS(BlockY, __builtin_amdgcn_workgroup_id_y());
 AXIS(BlockZ, __builtin_amdgcn_workgroup_id_z());
+AXIS(GridX, __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x());
+AXIS(GridY, __builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y());
 struct ThreadIndex {
     ThreadX x;
 };
@@ -21,8 +23,13 @@ struct BlockIndex {
     BlockY y;
     BlockZ z;
 };
+struct GridSize {
+    GridX x;
+    GridY y;
+};
 #define threadIdx (ThreadIndex{})
 #define blockIdx (BlockIndex{})
+#define gridDim (GridSize{})
 
 #define DEVICE __attribute__((device)) inline __attribute__((always_inline))
 DEVICE void __syncthreads() {
