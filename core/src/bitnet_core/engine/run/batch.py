@@ -48,6 +48,7 @@ def unused_rows(size: int) -> npt.NDArray[np.int32]:
     return step
 
 
+@cache
 def verified_rows(rows: int) -> int:
     """Return the rows, padding included, of a step that verifies draft tokens, so that few recordings serve all."""
     return rows if rows <= FEW_ROWS else ceil_div(rows, FEW_ROWS) * FEW_ROWS
