@@ -162,16 +162,6 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
     )
 
 
-def more_tokens(few: Tuning, rows: int, width: int) -> Tuning | None:
-    """Return the tuning of a kernel of block_group.cuh for `rows` rows with the order of sums of `few`, which is that
-    of FEW_ROWS; None if it does not fit a block."""
-    row_tiles = few.private["ROW_TILES"]
-    shares = few.private["GROUP"] // (WARPGROUP * row_tiles)
-    span_t = next(t for t in (8, 16, 32, 64) if rows <= t)
-    tuning = block_group_tile(span_t, width, row_tiles, shares, few.tile["SPLITS"])
-    return tuning and replace(tuning, variant=few.variant, tile={**few.tile, "TILE_T": span_t})
-
-
 def block_rows_tile(pieces: int, warps: int, splits: int, steps: int = 1) -> Tuning | None:
     """Return the tuning of the kernels of block_rows.cuh, or None if it does not fit a block.
 

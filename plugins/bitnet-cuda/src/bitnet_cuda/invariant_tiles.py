@@ -1,5 +1,5 @@
-"""Tunings with which a row gets the same bits in launches of 1 to BATCH_ROWS rows (the option `deterministic`), on
-GPUs without warpgroup products of 1 to FEW_ROWS.
+"""Tunings with which a row gets the same bits in launches of 1 to BATCH_ROWS rows (the option `deterministic`). Only
+GPUs of compute capability 9.0 declare more than FEW_ROWS.
 
 Launches of few rows have the tuning of FEW_ROWS rows. Most kernels compute more rows with it too, in further blocks;
 for others the functions below choose tunings with the same order of sums.
@@ -7,11 +7,13 @@ for others the functions below choose tunings with the same order of sums.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
 
 from bitnet_cuda import decode_tiles
-from bitnet_cuda.batch_tiles import more_tokens
+from bitnet_cuda.batch_tiles import WARPGROUP, block_group_tile
 from bitnet_cuda.block_tiles import more_tiles
 from bitnet_cuda.kernels.portable.tiles import MANY_ROWS, attention_split
 from bitnet_cuda.limits import BATCH_ROWS
@@ -57,3 +59,13 @@ def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, ten
             return decode_tiles.ternary(params, int(params["outs"]), "few")
         raise UnsupportedError(f"{name} has no tile for {BATCH_ROWS} rows", backend="cuda", operation="tuning")
     return more_tokens(few, rows, int(params["width"])) or few
+
+
+def more_tokens(few: Tuning, rows: int, width: int) -> Tuning | None:
+    """Return the tuning of a kernel of block_group.cuh for `rows` rows with the order of sums of `few`, which is that
+    of FEW_ROWS; None if it does not fit a block."""
+    row_tiles = few.private["ROW_TILES"]
+    shares = few.private["GROUP"] // (WARPGROUP * row_tiles)
+    span_t = next(t for t in (8, 16, 32, 64) if rows <= t)
+    tuning = block_group_tile(span_t, width, row_tiles, shares, few.tile["SPLITS"])
+    return tuning and replace(tuning, variant=few.variant, tile={**few.tile, "TILE_T": span_t})

@@ -5,16 +5,7 @@
 #include "prelude.cuh"
 #define GATED 1
 #include "block_group.cuh"
-#include "gated.cuh"
-#ifndef JOINED
-#define JOINED 0
-#endif
-#if JOINED
-#include "joined_codes.cuh"
-#define CODES_OF_M , u32 *m_q, float *m_scale, int *m_qsum
-#else
-#define CODES_OF_M
-#endif
+#include "gated_codes.cuh"
 
 KERNEL_RESIDENT(1)
 matmul_ternary_glu(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* __restrict__ m CODES_OF_M, u32 rows,

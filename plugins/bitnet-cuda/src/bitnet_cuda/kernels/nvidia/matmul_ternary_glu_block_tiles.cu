@@ -4,13 +4,7 @@
 // A piece has eight rows of each half. JOINED: see joined_codes.cuh; NORMED: see joined_norm.cuh.
 #include "prelude.cuh"
 #include "block_tiles.cuh"
-#include "gated.cuh"
-#if JOINED
-#include "joined_codes.cuh"
-#define CODES_OF_M , u32 *m_q, float *m_scale, int *m_qsum
-#else
-#define CODES_OF_M
-#endif
+#include "gated_codes.cuh"
 
 KERNEL_RESIDENT(1)
 matmul_ternary_glu(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum, float* __restrict__ m SQUARES_OF_Q CODES_OF_M, u32 rows,
