@@ -66,10 +66,11 @@ def approx(params: Params) -> Tuning | None:
     return approx_tile(rows, int(params["outs"]))
 
 
-def approx_tile(rows: int, outs: int) -> Tuning:
+def approx_tile(rows: int, outs: int, *, split: bool = False) -> Tuning:
     """Return the tuning of approx_logits_stream.cu.
 
-    A stage has BOXES * SPAN_N rows of the head by 128 columns, a block TILE_N rows.
+    A stage has BOXES * SPAN_N rows of the head by 128 columns, a block TILE_N rows. split: the norm before it splits
+    the rows of x (joined_head.py).
     """
     span_n = 256
     boxes = 1
@@ -84,6 +85,9 @@ def approx_tile(rows: int, outs: int) -> Tuning:
         span_t = 32
         stages = 4
         group = 512
+    elif split:
+        span_t = 32
+        stages = 5
     else:
         span_t = 32
         stages = 2
