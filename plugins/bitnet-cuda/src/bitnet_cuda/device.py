@@ -15,7 +15,7 @@ from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice
 from bitnet_hal.features import MAX_MARKS
 from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, MemoryKind, Tuning
 
-from bitnet_cuda import compile, invariant_tiles, joined_head, joined_norms, nvml, recording, tensor_maps, tuning
+from bitnet_cuda import compile, invariant_tiles, joined_norms, nvml, recording, tensor_maps, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, WARPGROUP_MMA, attribute, compute_capability
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
@@ -72,8 +72,6 @@ class CudaDevice(StreamDevice):
         super().__init__(offered, api, calls(api, context, pool=self.ordered_free))
         squares = self._alloc(joined_norms.SQUARES_BYTES, MemoryKind.DEVICE)
         self._squares = Bound(squares, 0, squares.nbytes)
-        split = self._alloc(joined_head.SPLIT_BYTES, MemoryKind.DEVICE)
-        self._split = Bound(split, 0, split.nbytes)
 
     def check(self, result: Result, operation: str, *, requested: int = 0, free: int = -1) -> Result:
         """See StreamDevice."""
@@ -152,11 +150,8 @@ class CudaDevice(StreamDevice):
         return config
 
     def _variant(self, kernel: StreamKernel, further: Mapping[str, int]) -> StreamKernel:
-        """Return a kernel compiled with further constants."""
-        return self._tuned(kernel, replace(kernel.tuning, private={**kernel.tuning.private, **further}))
-
-    def _tuned(self, kernel: StreamKernel, tuning: Tuning) -> StreamKernel:
-        """Return a kernel compiled with another tuning; it stays loaded until the device is closed."""
+        """Return a kernel compiled with further constants; it stays loaded until the device is closed."""
+        tuning = replace(kernel.tuning, private={**kernel.tuning.private, **further})
         key = (kernel.spec.name, *sorted(kernel.constants.items()), tuning.key)
         if key not in self._variants:
             self._variants[key] = self._compile(kernel.spec, kernel.constants, tuning)
@@ -165,7 +160,6 @@ class CudaDevice(StreamDevice):
     def _queue_all(self, launches: Sequence[StreamLaunch]) -> None:
         launches = joined_norms.shared_norms(launches, self._variant, self._squares)
         launches = recording.joined(launches, self._variant)
-        launches = joined_head.split_rows(launches, self._tuned, self._split)
         overlaps = recording.may_overlap(launches)
         ahead = recording.weights_ahead(launches)
         for launch, overlap, weights in zip(recording.apart(launches), overlaps, ahead, strict=True):
@@ -253,8 +247,7 @@ class CudaDevice(StreamDevice):
 
     def _close(self) -> None:
         self.calls.select()
-        for own in (self._squares, self._split):
-            self.calls.free(own.buffer.address, self.stream)
+        self.calls.free(self._squares.buffer.address, self.stream)
         super()._close()
         for mark in self._marks:
             self.api.cuEventDestroy(mark)

@@ -66,11 +66,10 @@ def approx(params: Params) -> Tuning | None:
     return approx_tile(rows, int(params["outs"]))
 
 
-def approx_tile(rows: int, outs: int, *, split: bool = False) -> Tuning:
+def approx_tile(rows: int, outs: int) -> Tuning:
     """Return the tuning of approx_logits_stream.cu.
 
-    A stage has BOXES * SPAN_N rows of the head by 128 columns, a block TILE_N rows. split: the norm before it splits
-    the rows of x (joined_head.py).
+    A stage has BOXES * SPAN_N rows of the head by 128 columns, a block TILE_N rows.
     """
     span_n = 256
     boxes = 1
@@ -85,9 +84,6 @@ def approx_tile(rows: int, outs: int, *, split: bool = False) -> Tuning:
         span_t = 32
         stages = 4
         group = 512
-    elif split:
-        span_t = 32
-        stages = 5
     else:
         span_t = 32
         stages = 2

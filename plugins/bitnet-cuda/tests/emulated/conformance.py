@@ -11,16 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_cuda import (
-    batch_tiles,
-    block_tiles,
-    compile,
-    decode_tiles,
-    joined_head,
-    joined_norms,
-    recording,
-    tensor_tiles,
-)
+from bitnet_cuda import batch_tiles, block_tiles, compile, decode_tiles, joined_norms, recording, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.device import DeviceInfo, Tuning
@@ -32,7 +23,6 @@ from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.testing import BackendConformance
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, blank, expected
 from bitnet_hal.testing.cases.fused import _matmul_glu
-from bitnet_hal.testing.cases.lm_head_int8 import _approx
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.testing.cases.ternary import _block
 from bitnet_hal.testing.compare import check_outputs
@@ -223,12 +213,6 @@ class TestConformance(BackendConformance):
             width = int(launch.params["n_heads"] * 128)
             joined_as_apart(bench, attention, launch, "out", int(launch.params["rows"]), width, group_size)
 
-    @pytest.mark.parametrize(("rows", "outs", "width"), [(3, 300, 272), (9, 999, 384), (17, 600, 640), (64, 999, 144)])
-    def test_the_norm_before_the_head_splits_rows_in_a_recording(
-        self, bench: Bench, rows: int, outs: int, width: int
-    ) -> None:
-        split_as_apart(bench, rows, outs, width)
-
     @pytest.mark.parametrize("stages", [2, 3])
     def test_a_row_whose_weights_are_more_than_is_under_way(
         self, bench: Bench, stages: int, monkeypatch: pytest.MonkeyPatch
@@ -342,48 +326,6 @@ def norm_as_apart(bench: Bench, rows: int, *, gated: bool) -> None:
     device.synchronize()
     for name, view in outputs.items():
         assert np.array_equal(bench.read(view), apart[name]), name
-    bench.tidy()
-
-
-def split_as_apart(bench: Bench, rows: int, outs: int, width: int) -> None:
-    """Compare approximate logits of rows that the norm before them splits with those of separate launches.
-
-    The second row is zeros, and the third has an Inf.
-    """
-    device: Any = bench.device
-    rng = np.random.default_rng(rows)
-    x = rng.standard_normal((rows, width)).astype(np.float32)
-    x[1] = 0
-    x[2, 7] = np.inf
-    made = CaseLaunch(
-        {"rows": rows, "width": width, "eps": 1e-6},
-        {
-            "x": x.reshape(-1),
-            "index": np.arange(rows, dtype=np.int32),
-            "gamma": rng.uniform(-2, 2, width).astype(np.float32),
-            "y": blank(rows * width, "f32"),
-        },
-    )
-    norm = bench.prepare(CATALOGUE["rms_norm"], made)
-    case = Case("approx_logits", "after", _approx, (rows, outs, width))
-    logits = bench.prepare(case.spec, case.launch(), {"x": norm.views["y"]})
-    outputs = {"y": norm.views["y"], "logits": logits.views["logits"], "bound": logits.views["bound"]}
-    norm.run(device)
-    logits.run(device)
-    apart = {name: bench.read(view).copy() for name, view in outputs.items()}
-    for view in outputs.values():
-        bench.write(view, np.full(view.nbytes, 77, np.uint8))
-    with device.record() as recorded:
-        norm.run(device)
-        logits.run(device)
-    found = joined_head.split_rows(recorded.launches, lambda made, _: made, device._split)
-    assert [len(launch.bound) for launch in found] == [5, 7]
-    device.replay(recorded)
-    device.synchronize()
-    for name in ("y", "logits"):
-        assert np.array_equal(bench.read(outputs[name]), apart[name]), name
-    bounds = [data.view(np.float32) for data in (bench.read(outputs["bound"]), apart["bound"])]
-    np.testing.assert_allclose(*bounds, rtol=1e-5, atol=1e-5)
     bench.tidy()
 
 

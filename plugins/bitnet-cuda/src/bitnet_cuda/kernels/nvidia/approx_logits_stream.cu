@@ -15,10 +15,6 @@
 #include "ring.cuh"
 #define COLUMNS (3 * SPAN_T)
 #include "warpgroup_bytes.cuh"
-#include "split_rows.cuh"
-#ifndef JOINED
-#define JOINED 0
-#endif
 #define ROWS_N (SPAN_N * BOXES)  // rows of the head in a stage
 #define TILES (ROWS_N / 128)     // tiles of 64 rows for each multiplying warpgroup
 #define PLANES (ROWS_N * 8)      // 16-byte words of a stage: codes, then the bytes of x
@@ -37,17 +33,6 @@ struct Rows {
     float length[SPAN_T];
 };
 
-#if JOINED
-#define SPLIT , const Words* split
-__device__ inline void read(Rows& of, const Words* behind, u32 rows) {
-    for (u32 token = threadIdx.x; token < SPAN_T; token += GROUP) {
-        u32 row = 2 * min(token, rows - 1);
-        of.exponent[token] = ((const u32*)behind)[row], of.length[token] = ((const float*)behind)[row + 1];
-    }
-    __syncthreads();
-}
-#else
-#define SPLIT
 __device__ inline void measure(Rows& of, const Floats* x, u32 rows, u32 width) {
     u32 lane = threadIdx.x % 32;
     for (u32 token = threadIdx.x / 32; token < SPAN_T; token += GROUP / 32) {
@@ -63,13 +48,19 @@ __device__ inline void measure(Rows& of, const Floats* x, u32 rows, u32 width) {
                 squares += each[i] * each[i];
             }
         }
-        u32 exponent = exponent_for(warp_max_bits(largest));
+        u32 exponent = warp_max_bits(largest) >> 23;
         squares = warp_sum(squares);
         if (lane != 0) continue;
-        of.exponent[token] = exponent;
+        of.exponent[token] = exponent == 255 ? 0 : max(254 - max(exponent, 1u), 1u);
         of.length[token] = length_from(squares);
     }
     __syncthreads();
+}
+
+// Returns the signed bytes of an integer of 2^-21 in [-2^22, 2^22] with factors 2^16, 2^8 and 1, as bytes 2, 1, 0.
+__device__ inline u32 digits(float v) {
+    u32 integer = __float_as_uint(v * 0x1p21f + 12582912.0f) - 0x4b400000u;
+    return integer + 0x808080u ^ 0x808080u;
 }
 
 // Four columns of each of a thread's rows warp % 4, warp % 4 + 4, ... of a stage, loaded AHEAD stages ahead.
@@ -119,8 +110,6 @@ struct Coming {
     }
 };
 
-#endif
-
 // Stores the sums of 64 rows n: approximate logits, and the best bound of each row of x among them.
 __device__ inline void finish(const int* sums, u32 n, const Rows& of, float* logits, u32* lowest, const float* scale,
                               const float* error, u32 rows, u32 outs, u32 stride) {
@@ -161,7 +150,7 @@ __device__ inline void approx_others(const Rows& of, const float* x, const signe
 
 extern "C" __global__ void __launch_bounds__(GROUP, 1)
     approx_logits(const float* x, const signed char* codes, const float* scale, const float* error, float* logits,
-                 float* bound SPLIT, u32 rows, u32 outs, u32 width, u32 stride, const __grid_constant__ TensorMap table) {
+                 float* bound, u32 rows, u32 outs, u32 width, u32 stride, const __grid_constant__ TensorMap table) {
     DYNAMIC_SHARED(Words, pool);
     __shared__ Barrier full[STAGES], empty[STAGES], done;
     __shared__ Rows of;
@@ -177,18 +166,11 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
             copy_box(stages + stage * STAGE + box * SPAN_N * 8, table, i % chunks * 128, n_first + i / chunks * ROWS_N + box * SPAN_N,
                      full + stage);
     };
-#if JOINED
-    const Words* own = split + (size_t)(block % gridDim.y) * chunks * CHUNK;
-    auto copy_x = [&](u32 i, u32 stage) {
-        barrier_expect(full + stage, CHUNK * 16);
-        copy_bulk(stages + stage * STAGE + PLANES, own + (size_t)(i % chunks) * CHUNK, CHUNK * 16, full + stage);
-    };
-#endif
     let_next_start();
     u32 maker = warp / 4 - 2;  // filling warpgroups start at warp 8
     if (threadIdx.x == 256) {
         for (u32 i = 0; i < STAGES; i++) {
-            barrier_init(full + i, JOINED ? 2 : 5);  // copies, and the warps that split
+            barrier_init(full + i, 5);
             barrier_init(empty + i, 8);
         }
         barrier_init(&done, 8);
@@ -199,25 +181,9 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     __syncthreads();
     wait_for_previous();
     x += (size_t)t_first * width, logits += (size_t)t_first * stride;
-#if JOINED
-    read(of, split + (size_t)gridDim.y * chunks * CHUNK + t_first / 2, rows - t_first);
-#else
     measure(of, (const Floats*)x, rows - t_first, width);
-#endif
     if (warp >= 8) {
         fewer_registers<FEWER>();
-#if JOINED
-        Ring at = {0, 0};
-        for (u32 i = 0; threadIdx.x == 256 && i < count; i++) {
-            if (i >= STAGES) {
-                barrier_wait(empty + at.stage, at.phase);
-                copy(i, at.stage);
-                at.step();
-            }
-            copy_x(i, i % STAGES);
-        }
-        sync_warp();
-#else
         Ring at = {maker, 1};
         Coming coming[AHEAD];
 #if SHARED_X
@@ -240,7 +206,6 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
                 if (lane == 0) barrier_arrive(full + at.stage);
                 for (u32 n = 0; n < MAKERS; n++) at.step();
             }
-#endif
         barrier_wait(&done, 0);
         u32 groups = (outs + 63) / 64;
         for (u32 i = threadIdx.x - 256; i < GROUPS * SPAN_T; i += 128 * MAKERS) {
