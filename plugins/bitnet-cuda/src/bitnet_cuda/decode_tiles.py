@@ -244,12 +244,12 @@ def rope_attention_wide(head_dim: int, tile_n: int, blocks: int) -> Tuning:
 
 
 def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool, most_rows: int = FEW_ROWS) -> Tuning:
-    """Return the tuning of rope_attention_mixed_mma.cu, the same for 1 to `most_rows` rows, which only decide the size
-    of its buffers.
+    """Return the tuning of rope_attention_mixed_mma.cu, the same for 1 to `most_rows` rows, and with the same order of
+    sums for other `most_rows`.
 
     SHARES: the most shares of a row's positions, at least SHARE positions in each: with one row they fill the GPU.
-    SPLITS: the blocks that take the shares of all rows in turns, as many as fit the GPU.
-    Raises UnsupportedError for more rows, other caches and other heads.
+    SPLITS: the blocks that take the shares of all rows in turns, as many as fit the GPU. LIKE: a block has this many
+    times fewer warps than with few rows, each with as many more tiles. Raises UnsupportedError for more rows, other caches and other heads.
     """
     rows = int(params["rows"])
     heads = int(params["n_heads"])
@@ -266,7 +266,7 @@ def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool, m
     part_bytes = 4 * most_rows * heads * shares * (head_dim + 4)
     fresh_bytes = 4 * most_rows * head_dim if most_rows > FEW_ROWS else 0  # fewer are in static shared memory
     group, tiles, resident = 512, 1, 1
-    if most_rows > FEW_ROWS and head_dim <= 128:  # two blocks on a multiprocessor, with the same order of sums
+    if most_rows > FEW_ROWS and head_dim <= 128:  # two blocks on a multiprocessor
         group, tiles, resident = 256, 2, 2
     return tuned(
         group,
