@@ -249,7 +249,8 @@ def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool, m
 
     SHARES: the most shares of a row's positions, at least SHARE positions in each: with one row they fill the GPU.
     SPLITS: the blocks that take the shares of all rows in turns, as many as fit the GPU. LIKE: a block has this many
-    times fewer warps than with few rows, each with as many more tiles. Raises UnsupportedError for more rows, other caches and other heads.
+    times fewer warps than with few rows, each with as many more tiles.
+    Raises UnsupportedError for more rows, other caches and other heads.
     """
     rows = int(params["rows"])
     heads = int(params["n_heads"])
