@@ -68,7 +68,7 @@ class KVCache:
             self.values = tuple(self._alloc(size) for _ in range(layers))
             nets = config.n_layers - config.attention_layers if net else 0
             self.states = tuple(self._states(net, self._state_rows) for _ in range(nets)) if net else ()
-            self._spares = tuple(self._states(net, spares) for _ in range(nets)) if net and spares else ()
+            self.spare_states = tuple(self._states(net, spares) for _ in range(nets)) if net and spares else ()
             self.tables = self._alloc(self._rows.nbytes)
             device.upload(self.tables, self._rows.data.cast("B"))
         except BaseException:
@@ -118,10 +118,6 @@ class KVCache:
     def states_of(self, row: int) -> list[View]:
         """Return the views of the states of all delta nets in one row."""
         return _row(self.states, row, self._state_rows)
-
-    def spare_states(self, spare: int) -> list[View]:
-        """Return the views of the spare states of all delta nets with this number."""
-        return _row(self._spares, spare, self.spares)
 
     def copy_states(self, source: int, target: int) -> None:
         """Copy the states of all delta nets from one row to another."""

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.device import DeviceInfo
 from bitnet_hal.errors import UsageError
-from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.speculation.prediction import PredictionDrafter
 from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
@@ -129,11 +129,9 @@ def verify_rows(options: EngineOptions, config: ModelConfig, info: DeviceInfo, s
     """Return the maximum rows of a step that verifies draft tokens; 0 if draft tokens cannot be verified."""
     if options.speculate == "off" or refusal(options, config, info):
         return 0
-    return min(invariant_rows(config, info, group_scales=True), chunk, rows_that_pay(info, sequences))
+    return min(invariant_rows(config, info, group_scales=True), chunk, drafted_rows(sequences))
 
 
-def rows_that_pay(info: DeviceInfo, sequences: int) -> int:
-    """Return the rows with draft tokens up to which a step can pay on a device: FEW_ROWS on a GPU, on which larger
-    steps with draft tokens were slower than those without (docs/speculation.md), else at least one for each request."""
-    on_gpu = info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
-    return FEW_ROWS if on_gpu else max(sequences, FEW_ROWS)
+def drafted_rows(sequences: int) -> int:
+    """Return the rows of a step in which each request has the most draft tokens."""
+    return sequences * (1 + MAX_DRAFT)
