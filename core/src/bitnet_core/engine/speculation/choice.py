@@ -20,6 +20,10 @@ from bitnet_core.plan.kernels import invariant_rows
 
 log = logging.getLogger(__name__)
 
+_MOST_ROWS = 64
+"""Largest number of rows of a step with draft tokens, whose logits take memory (33 MB for 2B-4T): the most rows that a
+GPU keeps batch-invariant."""
+
 Kind = Literal["off", "lookup", "mtp", "draft"]
 
 
@@ -133,5 +137,6 @@ def verify_rows(options: EngineOptions, config: ModelConfig, info: DeviceInfo, s
 
 
 def drafted_rows(sequences: int) -> int:
-    """Return the rows of a step in which each request has the most draft tokens."""
-    return sequences * (1 + MAX_DRAFT)
+    """Return the rows up to which a step with draft tokens of this many requests is of use: the longest draft of each,
+    at most _MOST_ROWS, but one row of each request."""
+    return max(sequences, min(sequences * (1 + MAX_DRAFT), _MOST_ROWS))

@@ -107,18 +107,15 @@ class DraftPolicy:
             numbers.append(min(verified_rows(count + first) - count, len(gains)))
         costs = self._costs(count, rows)
         drafting = self._drafting.measured or {1: 0.0}
-        expected = list(accumulate((gain for gain, _, _ in gains), initial=float(count)))
-        deepest = list(accumulate((depth for _, depth, _ in gains), max))
+        expected = list(accumulate(map(itemgetter(0), gains), initial=float(count)))
+        deepest = list(accumulate(map(itemgetter(1), gains), max))
         verifying = interpolated(costs, [verified_rows(count + number) for number in numbers])
         proposing = interpolated(drafting, [deepest[number - 1] for number in numbers])
         speed, best = count / costs[count], 0
         for number, step_seconds, draft_seconds in zip(numbers, verifying, proposing, strict=True):
             if expected[number] > speed * (step_seconds + draft_seconds):
                 speed, best = expected[number] / (step_seconds + draft_seconds), number
-        chosen: dict[Request, int] = {}
-        for _, depth, request in gains[:best]:
-            chosen[request] = max(depth, chosen.get(request, 0))
-        return chosen
+        return {request: depth for _, depth, request in gains[:best]}  # of a request, the deepest comes last
 
     def _costs(self, count: int, rows: int) -> dict[int, float]:
         """Return the seconds of steps by number of rows: those of `count` requests without draft tokens, the measured
