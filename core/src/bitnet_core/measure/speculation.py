@@ -14,7 +14,6 @@ from bitnet_hal.errors import UsageError
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.run.batch import ScheduledTokens
-from bitnet_core.engine.sampling.logits import LogitsRequest
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.speculation.simulated import SimulatedDrafter
 from bitnet_core.progress import Progress
@@ -121,15 +120,20 @@ def row_costs(engine: Engine, prompt_tokens: int, most: int) -> dict[int, float]
             seconds = []
             for _ in range(_WARM_UPS + _TIMED):
                 began = time.perf_counter()
-                runner.verify_step([span], [LogitsRequest(1)] * rows)
+                runner.verify_greedy([span])
                 seconds.append(time.perf_counter() - began)
             found[rows] = statistics.median(seconds[_WARM_UPS:])
     return found
 
 
 def _repeated(engine: Engine, prompts: list[list[int]], max_tokens: int, repeat: int) -> list[_Timed]:
-    """Run once to compile, record and measure the costs of steps, then `repeat` times; returns the latter runs."""
-    return [_run(engine, prompts, max_tokens) for _ in range(1 + repeat)][1:]
+    """Run once to compile, record and measure the costs of steps, also with half of the texts and fewer, as some end
+    before others; then `repeat` times. Returns the latter runs."""
+    count = len(prompts)
+    while count:
+        _run(engine, prompts[:count], max_tokens)
+        count //= 2
+    return [_run(engine, prompts, max_tokens) for _ in range(repeat)]
 
 
 def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Timed:
