@@ -120,7 +120,7 @@ def row_costs(engine: Engine, prompt_tokens: int, most: int) -> dict[int, float]
             seconds = []
             for _ in range(_WARM_UPS + _TIMED):
                 began = time.perf_counter()
-                runner.verify_greedy([span])
+                runner.queue_greedy([span])()
                 seconds.append(time.perf_counter() - began)
             found[rows] = statistics.median(seconds[_WARM_UPS:])
     return found

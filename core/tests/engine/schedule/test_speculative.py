@@ -235,11 +235,12 @@ def test_logits_that_are_not_numbers_end_their_request(
     engine = make_engine("silu", 2, deterministic=True, drafter=drafter)
     draft_always(engine, drafter, 4)
     runner = engine._ready()
-    verify_greedy, verify_step = runner.verify_greedy, runner.verify_step
+    queue_greedy, verify_step = runner.queue_greedy, runner.verify_step
 
     def marked(scheduled: Any) -> Any:
         monkeypatch.undo()
-        return [-1, *verify_greedy(scheduled)[1:]]
+        read = queue_greedy(scheduled)
+        return lambda: [-1, *read()[1:]]
 
     def broken(scheduled: Any, logits_requests: Any) -> Any:
         lists = verify_step(scheduled, logits_requests)
@@ -247,7 +248,7 @@ def test_logits_that_are_not_numbers_end_their_request(
         nothing = np.full(VOCAB, np.nan, np.float32)
         return [type(lists[0])(lambda: nothing), *lists[1:]]
 
-    monkeypatch.setattr(runner, "verify_greedy", marked)
+    monkeypatch.setattr(runner, "queue_greedy", marked)
     monkeypatch.setattr(runner, "verify_step", broken)
     sampling = SamplingParams() if greedy else SamplingParams(0.8, seed=1)
     bad, good = (engine.add_request([token], sampling, max_tokens=20) for token in (5, 6))

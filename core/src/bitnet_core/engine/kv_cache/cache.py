@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, View
@@ -86,6 +88,10 @@ class KVCache:
         self.changed_tables.add(req_index)
         for other in self.others:
             other.set_table(req_index, blocks)
+
+    def blocks_of(self, req_index: int) -> Sequence[int]:
+        """Return the block table of a request."""
+        return self._tables[req_index]
 
     def upload_tables(self) -> None:
         """Upload changed tables, adjacent rows together; call it before queueing work that uses them."""

@@ -261,14 +261,20 @@ class Runner:
             return self._logits.lists(self._decode, logits_requests, k, self.tokens, size)
         return self._logits.read(self._decode, logits_requests, self.tokens)
 
-    def verify_greedy(self, scheduled: Sequence[ScheduledTokens]) -> list[int]:
-        """Run a step as verify_step; returns the greedy token of each row, -1 if NaN or Inf is among its logits. The
-        device chooses them, so that only the step buffer is read."""
+    def queue_greedy(self, scheduled: Sequence[ScheduledTokens]) -> Callable[[], list[int]]:
+        """Queue a step as verify_step. The returned function waits for the greedy token of each row, -1 if NaN or Inf
+        is among its logits. The device chooses them, so that only the step buffer is read."""
         size = self._verify("greedy", scheduled)
         step = np.empty((size, STEP_FIELDS), np.int32)
-        self._decode.download("step", step)
-        tokens: list[int] = step[:, 0].tolist()
-        return tokens
+        read = self._logits.reader(self._decode.view("step", size))
+
+        def wait() -> list[int]:
+            read(step.data.cast("B"))
+            self.pool.moved_bytes += step.nbytes
+            tokens: list[int] = step[:, 0].tolist()
+            return tokens
+
+        return wait
 
     def _verify(self, kind: str, scheduled: Sequence[ScheduledTokens]) -> int:
         """Queue a step with draft tokens; returns its rows, padding included."""

@@ -124,7 +124,9 @@ class SpeculativeScheduler:
         for request in running:
             tokens = (request.tokens[-1], *drafts.get(request, ()))
             spans.append(ScheduledTokens(request.req_index, request.computed, tokens))
-        chosen = runner.verify_greedy(spans)
+        read = runner.queue_greedy(spans)
+        self.policy.choose_ahead(running, self.rows)
+        chosen = read()
         verified: list[Verified] = []
         place = 0
         for request, span in zip(running, spans, strict=True):

@@ -17,7 +17,7 @@ from bitnet_hal.device import ANY_ROWS
 
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.run.batch import padded_rows, verified_rows
-from bitnet_core.engine.speculation.acceptance import FIRST_DRAFT, Acceptance
+from bitnet_core.engine.speculation.acceptance import FIRST_DRAFT, MAX_DRAFT, Acceptance
 from bitnet_core.engine.speculation.report import report_nothing_right, report_pause
 from bitnet_core.engine.speculation.step_costs import StepCosts, interpolated
 
@@ -57,6 +57,7 @@ class DraftPolicy:
         self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
         self._warned = False
         self._probing = False  # draft tokens that are not expected to pay are tried
+        self._ahead: tuple[list[Request], dict[Request, int]] = ([], {})  # the choice of choose_ahead, and its requests
 
     def limits(self, requests: Sequence[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
         """Return the number of draft tokens to propose, for the requests that should have any.
@@ -64,6 +65,9 @@ class DraftPolicy:
         requests: those of the step, each with one row. most: maximum draft tokens of each. rows: maximum rows of the
         step.
         """
+        ahead = self._take_ahead(requests, most)
+        if ahead and self._steps < _PLAIN_EVERY:
+            return ahead
         due: dict[Request, int] = {}
         for request in requests:
             state = self._state(request)
@@ -80,6 +84,30 @@ class DraftPolicy:
         for request in chosen:
             self._state(request).resume()
         return chosen or self._probe(requests, due, most)
+
+    def choose_ahead(self, requests: list[Request], rows: int) -> None:
+        """Choose the draft tokens for the step after the present one of these requests, while the device computes it.
+        `limits` uses them if the same requests run then."""
+        self._ahead = ([], {})
+        longest: dict[Request, int] = {}
+        for request in requests:
+            state = self._state(request)
+            if state.paused or state.wait(len(request.tokens)) > 0:
+                return
+            longest[request] = min(2 * state.most, MAX_DRAFT)  # if the present draft is accepted
+        if _plain_rows(len(requests)) in self._plain.measured:
+            self._ahead = (requests, self._best(longest, len(requests), rows))
+
+    def _take_ahead(self, requests: Sequence[Request], most: Mapping[Request, int]) -> dict[Request, int]:
+        """Return the choice of choose_ahead for these requests, as far as it is still possible; {} if there is none."""
+        chosen_for, chosen = self._ahead
+        self._ahead = ([], {})
+        limits: dict[Request, int] = {}
+        if chosen and chosen_for == requests:
+            for request, count in chosen.items():
+                if allowed := min(count, most[request], self._state(request).most):
+                    limits[request] = allowed
+        return limits
 
     def worthwhile(
         self, limits: Mapping[Request, int], drafts: dict[Request, list[int]], requests: int, rows: int
