@@ -34,6 +34,9 @@ device runs without the host."""
 _PLAIN_EVERY = 1024
 """Number of steps with draft tokens after which such a run is measured again, because costs change as texts grow."""
 
+_FIRST_STEPS = 4
+"""Steps with draft tokens from which on the next ones are chosen before the results of a step."""
+
 _SLOW_SECONDS = 0.005
 """Duration of a token in seconds from which the cost of looking for a draft after each token is negligible."""
 
@@ -87,8 +90,11 @@ class DraftPolicy:
 
     def choose_ahead(self, requests: list[Request], rows: int) -> None:
         """Choose the draft tokens for the step after the present one of these requests, while the device computes it.
-        `limits` uses them if the same requests run then."""
+        `limits` uses them if the same requests run then. Not for one request, whose choice takes little time, and not
+        in the first steps, whose results may well show that drafts do not pay."""
         self._ahead = ([], {})
+        if len(requests) < 2 or self._steps < _FIRST_STEPS:
+            return
         longest: dict[Request, int] = {}
         for request in requests:
             state = self._state(request)
