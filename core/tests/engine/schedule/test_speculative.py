@@ -119,6 +119,18 @@ def test_rows_of_a_text_that_attend_in_one_launch(both: Any, faulty: Any) -> Non
     assert not engine.kernel_launches["rope_store_kv"]
 
 
+def test_greedy_texts_need_no_logits_on_the_host(both: Any, faulty: Any) -> None:
+    """The device chooses the tokens of draft rows; if one text is sampled, all rows are listed."""
+    invariant = dict.fromkeys(faulty().info.batch_invariant_rows, 64)
+    device = partial(faulty, kernels=frozenset({"top_k"}), batch_invariant_rows=invariant)
+    _, found, engine = both([(prompt, None, {}) for prompt in PROMPTS], device=device)
+    assert sum(one.accepted_tokens for one in found) > 30
+    assert engine.kernel_launches["top_k"] <= len(PROMPTS)  # for the first tokens
+    asked = [(prompt, SAMPLINGS["hot" if prompt == [9] else "greedy"], {}) for prompt in PROMPTS]
+    _, _, engine = both(asked, device=device)
+    assert engine.kernel_launches["top_k"] > len(PROMPTS) + 4
+
+
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_every_sampler_chooses_the_same_tokens(name: str, both: Any) -> None:
     """Alone and beside three others, with random numbers of its own."""
