@@ -104,7 +104,7 @@ def main() -> None:
     args = parser.parse_args()
     pairs = [entry.split(":") for entry in args.steps.split(",")]
     timed_device.STEPS = tuple((int(rows), 1e-6 * float(us)) for rows, us in pairs)
-    time.perf_counter = CLOCK  # type: ignore[assignment]  # of the policy, too
+    time.perf_counter = CLOCK  # of the policy, too
     SHAPES[_SHAPE] = replace(SHAPES["2b4t"], n_layers=2, hidden=256, ffn=640, n_heads=4, n_kv_heads=2, head_dim=64)
     info = replace(timed_device.info(), batch_invariant_rows=dict.fromkeys(CATALOGUE, _ROWS))
     device = TextDevice(info)
