@@ -13,7 +13,7 @@ from bitnet_hal.errors import UsageError
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.request.request import Request
-from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.run.batch import ScheduledTokens, verified_rows
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.speculation.simulated import SimulatedDrafter
 from bitnet_core.progress import Progress
@@ -87,6 +87,7 @@ def measure_speculation(
     total = 1 + len(probabilities or [None])
     try:
         speculative.use(None, 0)
+        record_steps(engine, rows)
         plain = _repeated(engine, prompts, max_tokens, repeat)
         runs: list[SpeculativeRun] = []
         for number, probability in enumerate(probabilities or [None]):
@@ -103,6 +104,17 @@ def measure_speculation(
         speculative.use(drafter, rows)
     speed = statistics.median(run.tokens / run.seconds for run in plain)
     return SpeculationResult(drafter.kind, sequences, costs, speed, tuple(runs))
+
+
+def record_steps(engine: Engine, rows: int) -> None:
+    """Compile and record the steps of up to `rows` rows with draft tokens, so that no run that is timed does so. The
+    engine must have no requests."""
+    runner = engine.runner()
+    most = min(rows, engine.max_model_len)
+    with engine.scheduler.admission.borrow_index(most) as req_index:
+        for size in sorted({verified_rows(number) for number in range(2, most + 1)}):
+            runner.queue_greedy([ScheduledTokens(req_index, 0, (1,) * min(size, most))])()
+            runner.keep_rows({req_index: 1})
 
 
 def row_costs(engine: Engine, prompt_tokens: int, most: int) -> dict[int, float]:
