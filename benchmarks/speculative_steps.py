@@ -30,6 +30,7 @@ from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.measure.speculation import measure_speculation
 from bitnet_core.options.engine import EngineOptions
+from bitnet_hal.device import DeviceType
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.reference.device import NumpyBuffer
 from timed_device import Launch, TimedDevice
@@ -106,7 +107,8 @@ def main() -> None:
     timed_device.STEPS = tuple((int(rows), 1e-6 * float(us)) for rows, us in pairs)
     time.perf_counter = CLOCK  # of the policy, too
     SHAPES[_SHAPE] = replace(SHAPES["2b4t"], n_layers=2, hidden=256, ffn=640, n_heads=4, n_kv_heads=2, head_dim=64)
-    info = replace(timed_device.info(), batch_invariant_rows=dict.fromkeys(CATALOGUE, _ROWS))
+    rows = dict.fromkeys(CATALOGUE, _ROWS)
+    info = replace(timed_device.info(), type=DeviceType.SOFTWARE, batch_invariant_rows=rows)  # GPUs have 8 rows at most
     device = TextDevice(info)
     options = EngineOptions(speculate="lookup", deterministic=True, context=1024, max_sequences=args.texts)
     engine = Engine(SyntheticSource(_SHAPE), device, options)

@@ -21,7 +21,7 @@ from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.run.request_groups import RequestGroups
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
-from bitnet_core.engine.speculation.choice import Speculation, drafted_rows
+from bitnet_core.engine.speculation.choice import Speculation, rows_that_pay
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
@@ -191,7 +191,7 @@ class Executor:
     def _speculate(self) -> None:
         """Enable the drafter, for at most as many rows as the device keeps batch-invariant."""
         rows = self.speculation.rows(self.device.info, group_scales=self.weights.has_group_scales)
-        rows = min(rows, self.scheduler.chunk, drafted_rows(self.sequences))
+        rows = min(rows, self.scheduler.chunk, rows_that_pay(self.device.info, self.sequences))
         self.worker.verify_rows = rows
         self.scheduler.speculative.use(self.speculation.drafter if rows else None, rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
+from bitnet_core.engine.speculation.choice import rows_that_pay
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.testing.drafts import EveryStep, draft_always
 from bitnet_hal.device import DeviceType
@@ -228,14 +230,20 @@ def test_requests_that_fill_the_step_have_no_drafts(both: Any, faulty: Any) -> N
 
 
 def test_every_request_can_have_the_longest_draft(both: Any, faulty: Any) -> None:
-    """On a GPU, too; rows for more would take memory in vain."""
-    invariant = dict.fromkeys(faulty().info.batch_invariant_rows, 64)
-    device = partial(faulty, batch_invariant_rows=invariant, type=DeviceType.GPU)
+    """Rows for more would take memory in vain."""
+    device = partial(faulty, batch_invariant_rows=dict.fromkeys(faulty().info.batch_invariant_rows, 64))
     asked = [([n], SAMPLINGS["greedy"], {}) for n in range(3)]
     _, _, engine = both(asked, 7, device, max_sequences=3)
     speculative = engine.scheduler.speculative
     assert speculative.rows == engine.worker.verify_rows == 24
     assert {drafted for _, drafted, _ in speculative.drafter.results} >= {7}
+
+
+@pytest.mark.parametrize(("kind", "rows"), [(DeviceType.GPU, 8), (DeviceType.INTEGRATED, 8), (DeviceType.CPU, 64)])
+def test_draft_tokens_take_few_rows_on_a_gpu(faulty: Any, kind: DeviceType, rows: int) -> None:
+    info = replace(faulty().info, type=kind, batch_invariant_rows=dict.fromkeys(faulty().info.batch_invariant_rows, 64))
+    assert rows_that_pay(info, 12) == rows
+    assert rows_that_pay(info, 1) == 8
 
 
 @pytest.mark.parametrize("greedy", [True, False])

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from bitnet_hal.device import DeviceInfo
+from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UsageError
+from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
@@ -21,8 +22,7 @@ from bitnet_core.plan.kernels import invariant_rows
 log = logging.getLogger(__name__)
 
 _MOST_ROWS = 64
-"""Largest number of rows of a step with draft tokens, whose logits take memory (33 MB for 2B-4T): the most rows that a
-GPU keeps batch-invariant."""
+"""Largest number of rows of a step with draft tokens, whose logits take memory (33 MB for 2B-4T)."""
 
 Kind = Literal["off", "lookup", "mtp", "draft"]
 
@@ -133,10 +133,13 @@ def verify_rows(options: EngineOptions, config: ModelConfig, info: DeviceInfo, s
     """Return the maximum rows of a step that verifies draft tokens; 0 if draft tokens cannot be verified."""
     if options.speculate == "off" or refusal(options, config, info):
         return 0
-    return min(invariant_rows(config, info, group_scales=True), chunk, drafted_rows(sequences))
+    return min(invariant_rows(config, info, group_scales=True), chunk, rows_that_pay(info, sequences))
 
 
-def drafted_rows(sequences: int) -> int:
-    """Return the rows up to which a step with draft tokens of this many requests is of use: the longest draft of each,
-    at most _MOST_ROWS, but one row of each request."""
+def rows_that_pay(info: DeviceInfo, sequences: int) -> int:
+    """Return the rows with draft tokens up to which a step can pay on a device: FEW_ROWS on a GPU, on which larger
+    steps were slower than those without (docs/speculation.md), else the longest draft of each request, at most
+    _MOST_ROWS, but one row of each request."""
+    if info.type in (DeviceType.GPU, DeviceType.INTEGRATED):
+        return FEW_ROWS
     return max(sequences, min(sequences * (1 + MAX_DRAFT), _MOST_ROWS))
