@@ -199,10 +199,10 @@ def test_pauses_grow_until_speculation_is_off() -> None:
     state = Acceptance()
     pauses = []
     tokens = 0
-    while state.wait(tokens) < math.inf:
-        tokens += int(state.wait(tokens))
+    while state.next < math.inf:
+        tokens = int(state.next)
         state.pause(tokens)
-        pauses.append(state.wait(tokens))
+        pauses.append(state.next - tokens)
     assert pauses == [16, 32, 64, 128, 256, math.inf]
 
 

@@ -27,17 +27,18 @@ _MAX_WAIT = 32
 class Acceptance:
     """The share of a request's draft tokens that is accepted, and the position at which the next ones are tried.
 
-    most: maximum draft tokens of the next try. paused: True if drafts did not pay; the next one is a probe. off: True
-    if they are not tried any more. stopped: True after the first pause.
+    most: maximum draft tokens of the next try. next: number of the request's tokens from which it takes place, inf if
+    drafts are not tried any more. paused: True if drafts did not pay; the next one is a probe. stopped: True after the
+    first pause.
     """
 
     def __init__(self) -> None:
         self.most = FIRST_DRAFT
-        self.paused = self.off = self.stopped = False
+        self.next = 0.0
+        self.paused = self.stopped = False
         self._right = self._tried = 0.0
         self._pause = _FIRST_PAUSE
         self._misses = 0
-        self._next = 0  # number of the request's tokens from which a draft is tried
 
     def probability(self, prior: float, requests: int = 1) -> float:
         """Return the probability that a draft token is accepted if those before it are: one standard error above the
@@ -47,10 +48,6 @@ class Acceptance:
         mean = (self._right + _PRIOR_WEIGHT * prior) / tried
         return min(1.0, mean + math.sqrt(mean * (1 - mean) / (tried * requests)))
 
-    def wait(self, tokens: int) -> float:
-        """Return the number of tokens until the next try, inf if there is none. tokens: length of the request."""
-        return math.inf if self.off else max(0, self._next - tokens)
-
     def verified(self, tokens: int, drafted: int, accepted: int) -> None:
         """Record a verification. tokens: length of the request after it."""
         self._right = _KEPT_OF_REQUEST * self._right + accepted
@@ -58,19 +55,18 @@ class Acceptance:
         self._misses = 0
         if accepted == drafted:
             self.most = min(2 * max(self.most, drafted), MAX_DRAFT)
-            self._next = tokens
+            self.next = tokens
 
     def missed(self, tokens: int, *, quick: bool) -> None:
         """Record a search that found no draft. tokens: length of the request. quick: True if tokens take so little time
         that the next search is delayed, longer each time."""
-        self._next = tokens + (min(1 << self._misses, _MAX_WAIT) if quick else 1)
+        self.next = tokens + (min(1 << self._misses, _MAX_WAIT) if quick else 1)
         self._misses += 1
 
     def pause(self, tokens: int) -> None:
         """Stop trying drafts for some tokens, because they do not pay."""
         self.paused = True
-        self.off = self._pause > _LAST_PAUSE
-        self._next = tokens + self._pause
+        self.next = tokens + self._pause if self._pause <= _LAST_PAUSE else math.inf
         self._pause *= 2
         self.most = FIRST_DRAFT
 

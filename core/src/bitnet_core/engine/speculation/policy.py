@@ -7,6 +7,7 @@ chooses the step that is expected to generate the most tokens per second; if tha
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -31,6 +32,9 @@ _PLAIN_RUN = 16
 """Number of consecutive steps without draft tokens that are measured together: the longer the run, the more of them the
 device runs without the host."""
 
+_MOST_RUNS = 32
+"""Number of such runs that are kept until the next choice."""
+
 _PLAIN_EVERY = 1024
 """Number of steps with draft tokens after which such a run is measured again, because costs change as texts grow."""
 
@@ -51,6 +55,8 @@ class DraftPolicy:
         self.kind = kind
         self._counts = counts
         self._plain = StepCosts()  # of steps without draft tokens, by number of rows with padding
+        self._plain_runs: deque[tuple[int, float]] = deque(maxlen=_MOST_RUNS)  # rows and seconds a step, to be added
+        self._plain_sizes: set[int] = set()  # rows of steps without draft tokens so far
         self._verifying = StepCosts()  # of steps with draft tokens, by number of rows with padding
         self._drafting = StepCosts()  # of proposals, by the largest number of draft tokens of a request
         self._steps = 0  # with draft tokens, since the last measured run without
@@ -74,13 +80,13 @@ class DraftPolicy:
         due: dict[Request, int] = {}
         for request in requests:
             state = self._state(request)
-            if most[request] > 0 and state.wait(len(request.tokens)) <= 0:
+            if most[request] > 0 and state.next <= len(request.tokens):
                 due[request] = min(state.most, most[request])
         if not due or rows <= len(requests):
             return {}
         alone = _plain_rows(len(requests))
-        if alone not in self._plain.measured or self._steps >= _PLAIN_EVERY:
-            self._plain_left = _PLAIN_RUN + self._plain.is_new(alone)
+        if alone not in self._plain_seconds() or self._steps >= _PLAIN_EVERY:
+            self._plain_left = _PLAIN_RUN + (alone not in self._plain_sizes)
             return {}
         chosen = self._best(due, len(requests), rows)
         self._probing = not chosen
@@ -98,10 +104,10 @@ class DraftPolicy:
         longest: dict[Request, int] = {}
         for request in requests:
             state = self._state(request)
-            if state.paused or state.wait(len(request.tokens)) > 0:
+            if state.paused or state.next > len(request.tokens):
                 return
             longest[request] = min(2 * state.most, MAX_DRAFT)  # if the present draft is accepted
-        if _plain_rows(len(requests)) in self._plain.measured:
+        if _plain_rows(len(requests)) in self._plain_seconds():
             self._ahead = (requests, self._best(longest, len(requests), rows))
 
     def _take_ahead(self, requests: Sequence[Request], most: Mapping[Request, int]) -> dict[Request, int]:
@@ -121,7 +127,7 @@ class DraftPolicy:
         """Return the draft tokens that are expected to pay, as not every request has as many as `limits` allows.
         requests: number of those of the step. rows: as in `limits`."""
         found = {request: len(draft) for request, draft in drafts.items()}
-        measured = _plain_rows(requests) in self._plain.measured
+        measured = _plain_rows(requests) in self._plain_seconds()
         if not drafts or self._probing or found == limits or not measured:
             return drafts
         chosen = self._best(found, requests, rows)
@@ -154,7 +160,7 @@ class DraftPolicy:
     def _costs(self, count: int, rows: int) -> dict[int, float]:
         """Return the seconds of steps by number of rows: those of `count` requests without draft tokens, the measured
         steps with some, and an optimistic estimate for the most rows, so that larger steps are tried."""
-        alone = self._plain.measured[_plain_rows(count)]
+        alone = self._plain_seconds()[_plain_rows(count)]
         costs = {count: alone}
         for size, seconds in self._verifying.measured.items():
             if size > count:
@@ -207,15 +213,16 @@ class DraftPolicy:
             return math.inf
         waiting = math.inf
         for request in requests:
-            waiting = min(waiting, self._state(request).wait(len(request.tokens)))
+            waiting = min(waiting, self._state(request).next - len(request.tokens))
         return max(waiting, self._plain_left)
 
     def stepped(self, requests: int, seconds: float, steps: int) -> None:
         """Record steps without draft tokens. seconds: total duration."""
         self._plain_left = max(0, self._plain_left - steps)
         rows = _plain_rows(requests)
-        if self._plain.is_new(rows):
-            self._plain.update(rows, seconds / steps)
+        if rows not in self._plain_sizes:
+            self._plain_sizes.add(rows)
+            self._plain_runs.append((rows, seconds / steps))
             return
         before, run_steps, run_seconds = self._run
         if rows == before:
@@ -223,7 +230,7 @@ class DraftPolicy:
             seconds += run_seconds
         self._run = (rows, steps, seconds)
         if steps >= _PLAIN_RUN:
-            self._plain.update(rows, seconds / steps)
+            self._plain_runs.append((rows, seconds / steps))
             self._run = (0, 0, 0.0)
             self._steps = 0
 
@@ -236,7 +243,7 @@ class DraftPolicy:
 
     def _missed(self, requests: Iterable[Request]) -> None:
         """Record searches of drafts for requests that then have none."""
-        quick = min(self._plain.measured.values(), default=0.0) < _SLOW_SECONDS
+        quick = min(self._plain_seconds().values(), default=0.0) < _SLOW_SECONDS
         for request in requests:
             self._state(request).missed(len(request.tokens), quick=quick)
 
@@ -268,6 +275,12 @@ class DraftPolicy:
         if tried >= _NOTHING_RIGHT and not counts["accepted_tokens"] and not self._warned:
             self._warned = True
             report_nothing_right(self.kind, tried)
+
+    def _plain_seconds(self) -> dict[int, float]:
+        """Return the seconds of steps without draft tokens by number of rows, padding included."""
+        while self._plain_runs:
+            self._plain.update(*self._plain_runs.popleft())
+        return self._plain.measured
 
     def _state(self, request: Request) -> Acceptance:
         found = self._states.get(request)

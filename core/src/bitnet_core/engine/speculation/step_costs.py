@@ -20,10 +20,6 @@ class StepCosts:
         self.measured: dict[int, float] = {}
         """The means by number of rows."""
 
-    def is_new(self, rows: int) -> bool:
-        """Return True if this size has not been measured."""
-        return rows not in self._last
-
     def update(self, rows: int, seconds: float) -> None:
         """Add a measurement."""
         last = self._last.get(rows)
