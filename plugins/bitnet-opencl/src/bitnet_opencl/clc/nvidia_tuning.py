@@ -118,7 +118,7 @@ def _dense(query: TuningQuery) -> Tuning:
     halves = query["DTYPE"] == 1
     if query.of_device("ptx") and halves and width % 64 == 0 and 1 < query["rows"] <= BATCH_ROWS:
         tile_t = min(32, max(8, query.padded_rows))
-        return Tuning({"TILE_N": 256, "TILE_T": tile_t}, "mma", {"GROUP": 256, "CHUNK": 8192 // tile_t})
+        return Tuning({"TILE_N": 256, "TILE_T": tile_t}, "mma", {"GROUP": 256, "CHUNK": 4096 // tile_t})
     private = {"GROUP": 128, "LANES": WARP, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
     if width >= LONG_ROW:
         private["WIDTH"] = width
