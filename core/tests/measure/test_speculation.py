@@ -50,6 +50,8 @@ def test_what_is_measured_is_what_was_asked_for(make_engine: Make) -> None:
     assert all(run["speed"] > 0 for run in document["runs"])
     assert engine.scheduler.speculative.drafter is drafter
     assert engine.block_pool.owned == 0
+    recorded = {name for name in engine.recordings() if name.startswith("verify greedy")}
+    assert recorded >= {f"verify greedy decode, {rows} rows" for rows in (2, 3, 5, 7, 8, 16, 24)}
     (run,) = measure_speculation(engine, [], prompt_tokens=9, max_tokens=8, repeat=1).runs
     assert run.probability is None
 

@@ -15,6 +15,7 @@ from bitnet_core.formats.synthetic_shapes import SHAPES
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan import lm_head_int8, weight_count
+from bitnet_core.plan.kernels import LM_HEAD_INT8
 from bitnet_core.plan.upload import upload
 from bitnet_core.plan.weight_count import weight_sizes
 from bitnet_core.plan.weight_sizes import table_names
@@ -100,7 +101,7 @@ def test_an_engine_takes_what_was_planned(capped: Any, shape: str, transfer: Tra
 @pytest.mark.parametrize("choice", ["on", "auto", "off"])
 def test_an_int8_head_is_planned(capped: Any, choice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lm_head_int8, "LEAST_TABLE", 0)
-    device = capped(PLENTY, type=DeviceType.CPU, kernels=numpy_info().kernels | lm_head_int8.KERNELS)
+    device = capped(PLENTY, type=DeviceType.CPU, kernels=numpy_info().kernels | LM_HEAD_INT8)
     options = EngineOptions(max_sequences=2, prefill_chunk=16, context=128, lm_head_int8=choice)
     fit = predict(SyntheticSource("tiny"), device, options)
     with closing(Engine(SyntheticSource("tiny"), device, options)) as engine:

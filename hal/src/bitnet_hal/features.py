@@ -19,6 +19,7 @@ FEATURES = frozenset(
         "replay-many",
         "peer-copy",
         "lm-head-int8",
+        "refined-as-dense",
         "batch-invariant",
         "invariant-tunings",
         "sensors",
@@ -37,6 +38,8 @@ FEATURES = frozenset(
 - "kernel-resources": it has `kernel_resources(kernel)`;
 - "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
   copy of the head by default;
+- "refined-as-dense": in batch-invariant launches, refine_logits computes exact logits with the bits of matmul_dense, so
+  that the option `deterministic` can use the int8 copy;
 - "batch-invariant": rows are batch-invariant with each launch's own tuning, and no fused kernel changes that, so draft
   tokens can be verified together;
 - "invariant-tunings": it has `invariant_tuning(spec, constants, params)`.

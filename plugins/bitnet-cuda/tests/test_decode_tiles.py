@@ -39,7 +39,7 @@ def test_mixed_rows_have_one_tuning_that_fits_its_workspace_and_the_block() -> N
         tile = tuned.tile
         assert heads // kv_heads % tile["TILE_N"] == 0
         assert tile["TILE_N"] <= 4
-        assert tuned.workspace == 4 * MEETINGS + 4 * 8 * heads * tile["SPLITS"] * (head_dim + 4)
+        assert tuned.workspace == 4 * MEETINGS + 4 * 8 * heads * tuned.private["SHARES"] * (head_dim + 4)
         assert 8 * heads <= MEETINGS
         assert tuned.private["SHARED"] <= 192 << 10
         assert tuned.private["FRESH"] * head_dim // 8 <= tuned.private["GROUP"], "a thread stores a chunk of a value"

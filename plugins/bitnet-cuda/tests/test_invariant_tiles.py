@@ -104,8 +104,14 @@ def test_attention_shares_positions_alike_for_every_number_of_rows(kernel: str) 
         assert chosen(kernel, {"KV": 1}, 1, **params) == few
         for rows in (9, BATCH_ROWS):
             found = chosen(kernel, {"KV": 1}, rows, **params)
-            assert found.tile == few.tile
-            part_bytes = 4 * BATCH_ROWS * heads * found.tile["SPLITS"] * (head_dim + 4)
+            shares = found.private.get("SHARES", found.tile["SPLITS"])
+            assert shares == few.private.get("SHARES", few.tile["SPLITS"])
+            assert found.tile["TILE_N"] == few.tile["TILE_N"]
+            assert found.private.get("SHARE") == few.private.get("SHARE")
+            private, of_few = found.private, few.private
+            assert private["GROUP"] * private.get("LIKE", 1) == of_few["GROUP"] * of_few.get("LIKE", 1)
+            assert private.get("LIKE") == private.get("TILES")
+            part_bytes = 4 * BATCH_ROWS * heads * shares * (head_dim + 4)
             assert found.workspace == 4 * MEETINGS + part_bytes
             assert found.private.get("SHARED", 0) <= MOST_SHARED - (20 << 10), "and its static shared memory"
 
@@ -113,7 +119,7 @@ def test_attention_shares_positions_alike_for_every_number_of_rows(kernel: str) 
 def test_more_heads_than_meetings_share_no_positions() -> None:
     for kernel in ("attention", "rope_attention_mixed"):
         tuned = chosen(kernel, {"KV": 1}, 1, n_heads=128, n_kv_heads=64, head_dim=128)
-        assert tuned.tile["SPLITS"] == 1
+        assert tuned.private.get("SHARES", tuned.tile["SPLITS"]) == 1
 
 
 def test_a_norm_of_many_rows_has_the_threads_of_few() -> None:

@@ -66,12 +66,12 @@ def test_what_an_adapter_is() -> None:
 
 def test_each_absence_is_served() -> None:
     poor = describe.describe(adapter(), 0)
-    assert poor.features == {"tunings", "replay-many"}
+    assert poor.features == {"tunings", "replay-many", "async-readback"}
     assert poor.extra["subgroups"] == 1
     assert poor.kernels == {*KNOWN["everywhere"], "norm_matmul", "norm_matmul_glu"}, "rope_attention binds ten buffers"
     found = adapter(features=tuple(KNOWN["features"]), max_storage_buffers_per_shader_stage=10)
     rich = describe.describe(found, 0)
-    assert rich.features == {"tunings", "replay-many", "timings"}
+    assert rich.features == {"tunings", "replay-many", "async-readback", "timings"}
     assert rich.extra["subgroups"] == 32
     assert rich.kernels == {*KNOWN["everywhere"], *KNOWN["fused"]}
     assert describe.describe(adapter(vendor=1, features=("subgroup",)), 0).extra["subgroups"] == 1

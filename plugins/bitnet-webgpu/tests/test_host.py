@@ -164,6 +164,25 @@ def test_a_download_that_took_too_long_can_be_tried_again(bench: Bench, monkeypa
     assert count(bench, ones) == 1
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_readback_that_nobody_waited_for_is_replaced(bench: Bench, mapped: bool) -> None:
+    ones, device = counter(bench), own(bench)
+    one, other = (whole(device.alloc(64 << 20)) for _ in range(2))
+    for _ in range(4):  # takes a moment, so that the first readbacks are pending
+        device.copy(one, other)
+    found = np.zeros((4, 15), np.float32)
+    reads = []
+    for _ in range(4):
+        ones.run(device)
+        reads.append(device.read_async(ones.views["y"]))
+        if mapped:
+            device.synchronize()
+    for row, read in zip(found[2:], reads[2:], strict=True):
+        read(row.data.cast("B"))
+    assert found[:, 0].tolist() == [0, 0, 3, 4]
+    assert count(bench, ones) == 4
+
+
 def test_a_lost_device_says_so(bench: Bench) -> None:
     device = own(bench.second())
     buffer = device.alloc(64)

@@ -53,7 +53,7 @@ def write_sources(folder: Path) -> set[str]:
     optional = frozenset({*KNOWN["everywhere"], *KNOWN["fused"]})
     texts = set[tuple[str, str]]()
     for kind, subgroups in product((DeviceType.GPU, DeviceType.SOFTWARE), PROLOGUES):
-        extra = {"workgroup_storage": 16384, "subgroups": subgroups}
+        extra = {"workgroup_storage": 49152, "subgroups": subgroups}
         info = DeviceInfo("webgpu", 0, "x", kind, kernels=optional, extra=extra)
         for spec in (one for one in CATALOGUE.values() if one.base or one.name in optional):
             for launch in (case.launch() for case in cases_of(spec.name)):

@@ -70,7 +70,7 @@ def predict(source: ModelSource, device: Device, options: EngineOptions) -> Fit:
     if free < 0 and info.total_memory:
         free = info.total_memory
     left = free if free < 0 else max(0, free - plan.weights)
-    int8 = planned_int8(source, config, info, head_choice(options, config), left)
+    int8 = planned_int8(source, config, info, head_choice(options, config, info), left)
     fewest = min(blocks, FEWEST_BLOCKS, ceil_div(context, KV_BLOCK))
     few_rows = min(chunk, 32)
     last = config.part(config.n_layers - 1, 1)

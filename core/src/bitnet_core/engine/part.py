@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 
-from bitnet_hal.device import Device
+from bitnet_hal.device import Device, DeviceInfo
 from bitnet_hal.discovery.registry import kernels_hash
 from bitnet_hal.errors import UnsupportedError, UsageError
 from bitnet_hal.launcher import Launcher
@@ -29,10 +29,11 @@ def closed() -> UsageError:
     return UsageError("the model is closed")
 
 
-def head_choice(options: EngineOptions, config: ModelConfig) -> AutoOnOff:
-    """Return the option lm_head_int8, but "off" for a model without logits, and if results must be deterministic: the
-    options of other requests decide whether a step computes all logits."""
-    return "off" if options.deterministic or config.pooling else options.lm_head_int8
+def head_choice(options: EngineOptions, config: ModelConfig, info: DeviceInfo) -> AutoOnOff:
+    """Return the option lm_head_int8, but "off" for a model without logits, and with `deterministic` on devices without
+    the feature "refined-as-dense": the options of other requests decide whether a step computes all logits."""
+    other_bits = options.deterministic and "refined-as-dense" not in info.features
+    return "off" if other_bits or config.pooling else options.lm_head_int8
 
 
 class Part:
@@ -68,7 +69,7 @@ class Part:
         prediction = self.config.prediction_head
         weights = upload(self._source, self.device, context, progress, self.config, prediction=prediction)
         try:
-            add_lm_head_int8(weights, self.launcher, head_choice(self._options, self.config))
+            add_lm_head_int8(weights, self.launcher, head_choice(self._options, self.config, self.device.info))
         except BaseException:
             weights.free(self.device)
             raise

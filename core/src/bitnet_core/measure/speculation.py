@@ -13,8 +13,7 @@ from bitnet_hal.errors import UsageError
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.request.request import Request
-from bitnet_core.engine.run.batch import ScheduledTokens
-from bitnet_core.engine.sampling.logits import LogitsRequest
+from bitnet_core.engine.run.batch import ScheduledTokens, verified_rows
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.speculation.simulated import SimulatedDrafter
 from bitnet_core.progress import Progress
@@ -88,6 +87,7 @@ def measure_speculation(
     total = 1 + len(probabilities or [None])
     try:
         speculative.use(None, 0)
+        record_steps(engine, rows)
         plain = _repeated(engine, prompts, max_tokens, repeat)
         runs: list[SpeculativeRun] = []
         for number, probability in enumerate(probabilities or [None]):
@@ -106,6 +106,17 @@ def measure_speculation(
     return SpeculationResult(drafter.kind, sequences, costs, speed, tuple(runs))
 
 
+def record_steps(engine: Engine, rows: int) -> None:
+    """Compile and record the steps of up to `rows` rows with draft tokens, so that no run that is timed does so. The
+    engine must have no requests."""
+    runner = engine.runner()
+    most = min(rows, engine.max_model_len)
+    with engine.scheduler.admission.borrow_index(most) as req_index:
+        for size in sorted({verified_rows(number) for number in range(2, most + 1)}):
+            runner.queue_greedy([ScheduledTokens(req_index, 0, (1,) * min(size, most))])()
+            runner.keep_rows({req_index: 1})
+
+
 def row_costs(engine: Engine, prompt_tokens: int, most: int) -> dict[int, float]:
     """Return the median seconds of a step that verifies 1, 2, 4 and 8 greedy rows of one request, up to `most`, after
     `prompt_tokens` tokens. The engine must have no requests."""
@@ -121,15 +132,20 @@ def row_costs(engine: Engine, prompt_tokens: int, most: int) -> dict[int, float]
             seconds = []
             for _ in range(_WARM_UPS + _TIMED):
                 began = time.perf_counter()
-                runner.verify_step([span], [LogitsRequest(1)] * rows)
+                runner.queue_greedy([span])()
                 seconds.append(time.perf_counter() - began)
             found[rows] = statistics.median(seconds[_WARM_UPS:])
     return found
 
 
 def _repeated(engine: Engine, prompts: list[list[int]], max_tokens: int, repeat: int) -> list[_Timed]:
-    """Run once to compile, record and measure the costs of steps, then `repeat` times; returns the latter runs."""
-    return [_run(engine, prompts, max_tokens) for _ in range(1 + repeat)][1:]
+    """Run once to compile, record and measure the costs of steps, also with half of the texts and fewer, as some end
+    before others; then `repeat` times. Returns the latter runs."""
+    count = len(prompts)
+    while count:
+        _run(engine, prompts[:count], max_tokens)
+        count //= 2
+    return [_run(engine, prompts, max_tokens) for _ in range(repeat)]
 
 
 def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Timed:

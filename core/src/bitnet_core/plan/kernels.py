@@ -12,6 +12,8 @@ _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
 """Kernels that compute no sum over a row."""
 _ROW_BY_ROW = ROTATED_KERNELS | {"matmul_ternary_glu", "rope_attention_mixed"}
 """Fused kernels for any number of rows: steps of one request and of several use the same kernel."""
+LM_HEAD_INT8 = frozenset({"pack_head", "approx_logits", "refine_logits"})
+"""The kernels of the int8 copy of the head. Steps of any number of rows use them if all logits are not needed."""
 _OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
 
 
@@ -34,10 +36,11 @@ def invariant_rows(config: ModelConfig, info: DeviceInfo, *, group_scales: bool)
     return info.invariant_rows(kernels)
 
 
-def invariant_fused(info: DeviceInfo, rows: int) -> frozenset[str]:
-    """Return the fused kernels that steps of up to `rows` rows may use when a row must have the same bits in all of
+def invariant_optional(info: DeviceInfo, rows: int) -> frozenset[str]:
+    """Return the optional kernels that steps of up to `rows` rows may use when a row must have the same bits in all of
     them."""
-    return frozenset(name for name in info.kernels & _ROW_BY_ROW if info.invariant_rows([name]) >= rows)
+    kernels = frozenset(name for name in info.kernels & _ROW_BY_ROW if info.invariant_rows([name]) >= rows)
+    return kernels | (info.kernels & LM_HEAD_INT8 if "refined-as-dense" in info.features else frozenset())
 
 
 def mixed_attention_rows(info: DeviceInfo, *, fused: bool) -> int:

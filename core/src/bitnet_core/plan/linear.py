@@ -13,7 +13,7 @@ from bitnet_hal.launcher import Launch, Launcher
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, Linear, LinearPart
-from bitnet_core.plan.kernels import invariant_fused, invariant_rows, mixed_attention_rows
+from bitnet_core.plan.kernels import invariant_optional, invariant_rows, mixed_attention_rows
 from bitnet_core.plan.scratch import Scratch
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class LinearLayers:
     """A builder of the launches of linear layers with these weights.
 
     fused: False disables the optional kernels that replace others, except those with which the bits of a row do not
-    depend on the other rows (`invariant_fused`); most support certain numbers of rows only.
+    depend on the other rows (`invariant_optional`); most support certain numbers of rows only.
     """
 
     left_out: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ class LinearLayers:
         self.ablock = config.activation_group_size
         info = launcher.device.info
         rows = invariant_rows(config, info, group_scales=weights.has_group_scales)
-        self._optional = (info.kernels if fused else invariant_fused(info, rows)) - self.left_out
+        self._optional = (info.kernels if fused else invariant_optional(info, rows)) - self.left_out
         self._mixed_rows = mixed_attention_rows(info, fused=fused)
 
     def _fused(

@@ -14,13 +14,12 @@ from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
 from bitnet_core.options.engine import AutoOnOff
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, Int8LmHead
+from bitnet_core.plan.kernels import LM_HEAD_INT8
 from bitnet_core.plan.view_limits import rows_per_part, view_limit
 from bitnet_core.plan.weight_sizes import table_type
 
 log = logging.getLogger(__name__)
 
-
-KERNELS = frozenset({"pack_head", "approx_logits", "refine_logits"})
 LEAST_TABLE = 32 << 20
 """Minimum bytes of an f16 table for a copy to pay; smaller tables stay in the processor's cache."""
 SPARE_MEMORY = 8
@@ -50,7 +49,7 @@ def planned_int8(source: ModelSource, config: ModelConfig, info: DeviceInfo, cho
 
 
 def add_lm_head_int8(weights: DeviceWeights, launcher: Launcher, choice: AutoOnOff) -> None:
-    """Add an int8 copy of the head, if it is an f16 matrix in one part and the device has KERNELS.
+    """Add an int8 copy of the head, if it is an f16 matrix in one part and the device has its kernels.
 
     choice: "auto" adds it on CPUs, whose decoding is limited by reading the head, and on devices with the feature
     "lm-head-int8", if the table is large and memory is free; "on" always. Raises the device's GpuError.
@@ -90,7 +89,7 @@ def add_lm_head_int8(weights: DeviceWeights, launcher: Launcher, choice: AutoOnO
 
 def _wanted(info: DeviceInfo, dtype: str, outs: int, columns: int, parts: int, choice: AutoOnOff, free: int) -> bool:
     """Return True if the head can have a copy, and the choice asks for one with `free` bytes of memory."""
-    if choice == "off" or dtype != "f16" or parts != 1 or not info.kernels >= KERNELS or columns % 4:
+    if choice == "off" or dtype != "f16" or parts != 1 or not info.kernels >= LM_HEAD_INT8 or columns % 4:
         return False
     gains = info.type is DeviceType.CPU or "lm-head-int8" in info.features
     return choice == "on" or (gains and _pays(outs, columns, free))

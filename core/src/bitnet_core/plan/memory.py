@@ -14,7 +14,7 @@ from bitnet_core.plan.kept_inputs import kept_bytes
 from bitnet_core.plan.pool import pooled
 from bitnet_core.plan.prediction import prediction_scratch
 from bitnet_core.plan.scratch import logit_rows, scratch_bytes
-from bitnet_core.plan.state_copies import copied_rows
+from bitnet_core.plan.state_copies import copied_rows_bytes
 from bitnet_core.plan.weight_count import weight_sizes
 
 
@@ -69,7 +69,8 @@ def plan_memory(
     rows = max(ceil_div(sequences, groups), verify_rows)
     decode = groups * scratch_bytes(config, info, rows, 0 if no_head else rows)
     if verify_rows and config.delta:
-        decode += pooled(kept_bytes(config, rows, info.alignment)) + pooled(copied_rows(config).nbytes)
+        decode += pooled(kept_bytes(config, rows, info.alignment))
+        decode += 2 * sum(map(pooled, copied_rows_bytes(config, sequences)))
     if config.prediction_head:
         decode += prediction_scratch(config, info, chunk, sequences)
     return DeviceMemoryPlan(

@@ -27,6 +27,12 @@ class EveryStep(DraftPolicy):
                 spare -= number
         return found
 
+    def worthwhile(
+        self, limits: Mapping[Request, int], drafts: dict[Request, list[int]], requests: int, rows: int
+    ) -> dict[Request, list[int]]:
+        """Return all of `drafts`."""
+        return drafts
+
     def until_next(self, requests: Sequence[Request], rows: int) -> float:
         """Return 0: the drafter uses no memory."""
         return 0

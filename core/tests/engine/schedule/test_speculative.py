@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.choice import rows_that_pay
-from bitnet_core.engine.speculation.policy import MAX_DRAFT
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.testing.drafts import EveryStep, draft_always
 from bitnet_hal.device import DeviceType
@@ -121,6 +121,18 @@ def test_rows_of_a_text_that_attend_in_one_launch(both: Any, faulty: Any) -> Non
     assert not engine.kernel_launches["rope_store_kv"]
 
 
+def test_greedy_texts_need_no_logits_on_the_host(both: Any, faulty: Any) -> None:
+    """The device chooses the tokens of draft rows; if one text is sampled, all rows are listed."""
+    invariant = dict.fromkeys(faulty().info.batch_invariant_rows, 64)
+    device = partial(faulty, kernels=frozenset({"top_k"}), batch_invariant_rows=invariant)
+    _, found, engine = both([(prompt, None, {}) for prompt in PROMPTS], device=device)
+    assert sum(one.accepted_tokens for one in found) > 30
+    assert engine.kernel_launches["top_k"] <= len(PROMPTS)  # for the first tokens
+    asked = [(prompt, SAMPLINGS["hot" if prompt == [9] else "greedy"], {}) for prompt in PROMPTS]
+    _, _, engine = both(asked, device=device)
+    assert engine.kernel_launches["top_k"] > len(PROMPTS) + 4
+
+
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_every_sampler_chooses_the_same_tokens(name: str, both: Any) -> None:
     """Alone and beside three others, with random numbers of its own."""
@@ -210,36 +222,56 @@ def test_the_rows_of_a_step_are_those_that_the_device_keeps_invariant(both: Any,
         assert max(row + 1 + drafted for row, drafted, _ in speculative.drafter.results) == rows
 
 
-@pytest.mark.parametrize(("kind", "rows"), [(DeviceType.GPU, 8), (DeviceType.INTEGRATED, 8), (DeviceType.CPU, 12)])
+def test_requests_that_fill_the_step_have_no_drafts(both: Any, faulty: Any) -> None:
+    device = partial(faulty, batch_invariant_rows=dict.fromkeys(faulty().info.batch_invariant_rows, 8))
+    asked = [([n], SAMPLINGS["greedy"], {"max_tokens": 12 + 6 * (n > 6)}) for n in range(8)]
+    _, found, engine = both(asked, 4, device, max_sequences=8)
+    assert engine.figures()["draft_tokens"] == found[7].draft_tokens > 0
+
+
+def test_every_request_can_have_the_longest_draft(both: Any, faulty: Any) -> None:
+    """Rows for more would take memory in vain."""
+    device = partial(faulty, batch_invariant_rows=dict.fromkeys(faulty().info.batch_invariant_rows, 64))
+    asked = [([n], SAMPLINGS["greedy"], {}) for n in range(3)]
+    _, _, engine = both(asked, 7, device, max_sequences=3)
+    speculative = engine.scheduler.speculative
+    assert speculative.rows == engine.worker.verify_rows == 24
+    assert {drafted for _, drafted, _ in speculative.drafter.results} >= {7}
+
+
+@pytest.mark.parametrize(("kind", "rows"), [(DeviceType.GPU, 8), (DeviceType.INTEGRATED, 8), (DeviceType.CPU, 64)])
 def test_draft_tokens_take_few_rows_on_a_gpu(faulty: Any, kind: DeviceType, rows: int) -> None:
     info = replace(faulty().info, type=kind, batch_invariant_rows=dict.fromkeys(faulty().info.batch_invariant_rows, 64))
     assert rows_that_pay(info, 12) == rows
     assert rows_that_pay(info, 1) == 8
 
 
-def test_requests_that_fill_the_step_have_no_drafts(both: Any) -> None:
-    asked = [([n], SAMPLINGS["greedy"], {"max_tokens": 12 + 6 * (n > 6)}) for n in range(8)]
-    _, found, engine = both(asked, 4, max_sequences=8)
-    assert engine.figures()["draft_tokens"] == found[7].draft_tokens > 0
-
-
+@pytest.mark.parametrize("greedy", [True, False])
 def test_logits_that_are_not_numbers_end_their_request(
-    make_engine: Make, run_all: Run, monkeypatch: pytest.MonkeyPatch
+    greedy: bool, make_engine: Make, run_all: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """greedy: the device chooses the tokens of the step, and marks the row; else the host samples."""
     drafter = Prophet({(5,): [1] * 40, (6,): [2] * 40})
     engine = make_engine("silu", 2, deterministic=True, drafter=drafter)
     draft_always(engine, drafter, 4)
     runner = engine._ready()
-    verify = runner.verify_step
+    queue_greedy, verify_step = runner.queue_greedy, runner.verify_step
+
+    def marked(scheduled: Any) -> Any:
+        monkeypatch.undo()
+        read = queue_greedy(scheduled)
+        return lambda: [-1, *read()[1:]]
 
     def broken(scheduled: Any, logits_requests: Any) -> Any:
-        lists = verify(scheduled, logits_requests)
+        lists = verify_step(scheduled, logits_requests)
         monkeypatch.undo()
         nothing = np.full(VOCAB, np.nan, np.float32)
         return [type(lists[0])(lambda: nothing), *lists[1:]]
 
+    monkeypatch.setattr(runner, "queue_greedy", marked)
     monkeypatch.setattr(runner, "verify_step", broken)
-    bad, good = (engine.add_request([token], max_tokens=20) for token in (5, 6))
+    sampling = SamplingParams() if greedy else SamplingParams(0.8, seed=1)
+    bad, good = (engine.add_request([token], sampling, max_tokens=20) for token in (5, 6))
     run_all(engine)
     assert bad.finish_reason == "error"
     assert isinstance(bad.error, GpuError)

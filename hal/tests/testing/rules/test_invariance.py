@@ -144,6 +144,27 @@ def test_a_device_with_invariant_tunings_chooses_by_the_rows_of_each_launch(judg
     assert "in steps of 33, 31 rows differs from the same row alone" in judge(Different, RULE, kernel="rms_norm")
 
 
+@pytest.mark.parametrize("other_rows", [0, 1, 9, 64])
+def test_refined_logits_with_other_bits(
+    judge: Callable[..., str], monkeypatch: pytest.MonkeyPatch, other_rows: int
+) -> None:
+    def refine(a: Any, p: Any, c: Any) -> None:
+        arrays = {"x": a["x"], "w": a["w"], "y": a["logits"]}
+        MEANINGS["matmul_dense"](arrays, {**p, "y_stride": p["stride"], "y_first": 0}, {"DTYPE": 1})
+        if int(p["rows"]) == other_rows:
+            last_bit(a["logits"][-1:])
+
+    class Refining(NumpyDevice):
+        def __init__(self) -> None:
+            info = replace(numpy_info(), kernels=frozenset({"refine_logits"}), features=frozenset({"refined-as-dense"}))
+            super().__init__(replace(info, batch_invariant_rows={"matmul_dense": 64}))
+
+    monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, "refine_logits": refine})
+    found = judge(Refining, "test_refined_logits_are_those_of_dense")
+    assert (f"logits of {other_rows} rows differ from those of matmul_dense" in found) == (other_rows > 0)
+    assert bool(found) == (other_rows > 0)
+
+
 def test_partitions_respect_the_limit() -> None:
     for limit in (2, 5, 8, 64, ANY_ROWS):
         assert max(max(steps) for steps in partitions(limit)) == min(limit, BATCH_ROWS)

@@ -176,6 +176,8 @@ def block_rows_tile(pieces: int, warps: int, splits: int, steps: int = 1) -> Tun
     if shared > MOST_SHARED - 1024:
         return None
     depth = 4 if group <= 384 else 3 if group <= 512 else 1
+    if steps > 1 and pieces <= 2 and group <= 512:
+        depth = 6  # activations of one step at a time leave registers for weights
     tile = {"TILE_N": 16 * pieces, "TILE_T": FEW_ROWS, "SPLITS": splits}
     return tuned(
         group,

@@ -244,10 +244,12 @@ def rope_attention_wide(head_dim: int, tile_n: int, blocks: int) -> Tuning:
 
 
 def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool, most_rows: int = FEW_ROWS) -> Tuning:
-    """Return the tuning of rope_attention_mixed_mma.cu, the same for 1 to `most_rows` rows, which only decide the size
-    of its buffers.
+    """Return the tuning of rope_attention_mixed_mma.cu, the same for 1 to `most_rows` rows, and with the same order of
+    sums for other `most_rows`.
 
-    SPLITS: the most blocks that share the positions of a row, at least SHARE for each: with one row they fill the GPU.
+    SHARES: the most shares of a row's positions, at least SHARE positions in each: with one row they fill the GPU.
+    SPLITS: the blocks that take the shares of all rows in turns, as many as fit the GPU. LIKE: a block has this many
+    times fewer warps than with few rows, each with as many more tiles.
     Raises UnsupportedError for more rows, other caches and other heads.
     """
     rows = int(params["rows"])
@@ -260,20 +262,25 @@ def rope_attention_mixed(constants: Constants, params: Params, *, wgmma: bool, m
         )
         raise UnsupportedError(message, backend="cuda", operation="tuning")
     tile_n = shared_heads(params, 4)
-    splits = max(1, min(MOST_SPLITS, MULTIPROCESSORS // (heads // tile_n))) if heads <= MOST_MEETING_HEADS else 1
-    part_bytes = 4 * most_rows * heads * splits * (head_dim + 4)
-    group = 512
+    turns = max(1, MULTIPROCESSORS // (heads // tile_n))
+    shares = min(MOST_SPLITS, turns) if heads <= MOST_MEETING_HEADS else 1
+    part_bytes = 4 * most_rows * heads * shares * (head_dim + 4)
     fresh_bytes = 4 * most_rows * head_dim if most_rows > FEW_ROWS else 0  # fewer are in static shared memory
+    group, tiles, resident = 512, 1, 1
+    if most_rows > FEW_ROWS and head_dim <= 128:  # two blocks on a multiprocessor
+        group, tiles, resident = 256, 2, 2
     return tuned(
         group,
-        {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits},
+        {"TILE_N": tile_n, "TILE_T": most_rows, "SPLITS": resident * turns},
         "mma",
         workspace=4 * MEETINGS + part_bytes,
+        SHARES=shares,
         DIM=head_dim,
-        SHARED=group * head_dim + fresh_bytes,
-        RESIDENT=1,
+        SHARED=tiles * group * head_dim + fresh_bytes,
+        RESIDENT=resident,
         BUFFERS=1,
-        TILES=1,
+        TILES=tiles,
+        LIKE=tiles,
         FRESH=most_rows,
-        SHARE=group // 2,
+        SHARE=group // 2 * tiles,
     )

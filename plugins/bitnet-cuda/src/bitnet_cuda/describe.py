@@ -96,7 +96,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         alignment=256,
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if has_tensor_cores else frozenset()),
-        features=FEATURES,
+        features=FEATURES | ({"refined-as-dense"} if capability == WARPGROUP_MMA else frozenset()),
         batch_invariant_rows=dict.fromkeys(
             UNFUSED_KERNELS | ROTATED_KERNELS | INVARIANT_FUSED, BATCH_ROWS if capability == WARPGROUP_MMA else FEW_ROWS
         ),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
 
-from bitnet_cuda import decode_tiles
+from bitnet_cuda import decode_tiles, table_tiles
 from bitnet_cuda.batch_tiles import WARPGROUP, block_group_tile
 from bitnet_cuda.block_tiles import more_tiles
 from bitnet_cuda.kernels.portable.tiles import MANY_ROWS, attention_split
@@ -49,9 +49,21 @@ def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, ten
         return tuning_of(max(rows, FEW_ROWS))
     if name == "rms_norm_quantize":
         return tuning_of(min(max(rows, FEW_ROWS), MANY_ROWS))  # with more rows, a row has fewer threads
-    few = tuning_of(FEW_ROWS)
+    if name == "refine_logits":
+        return table_tiles.refine(params, wgmma=wgmma)
+    if name == "approx_logits":
+        return tuning_of(rows)  # which logits are computed again may depend on the tuning, but not the largest ones
+    return as_few(name, tuning_of(FEW_ROWS), constants, params)
+
+
+def as_few(name: str, few: Tuning, constants: Constants, params: Params) -> Tuning:
+    """Return the tuning of a launch with the order of sums of `few`, which is that of FEW_ROWS.
+
+    Raises UnsupportedError as `select_tuning`.
+    """
+    rows = int(params["rows"]) if "rows" in params else 0
     if few.variant in ROWS and rows > FEW_ROWS:
-        return more_tiles(few, params, 2 if name == "matmul_ternary_glu" else 1)
+        return more_tiles(few, constants, params, 2 if name == "matmul_ternary_glu" else 1)
     if few.variant not in GROUPS:
         return few
     if not more_tokens(few, BATCH_ROWS, int(params["width"])):

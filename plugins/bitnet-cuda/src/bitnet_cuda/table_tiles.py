@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.plugin import Constants, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 
-from bitnet_cuda.kernels.portable.tiles import F16, tuned
+from bitnet_cuda.kernels.portable.tiles import F16, refine_logits, tuned
 from bitnet_cuda.limits import COPY_ALIGNMENT, MULTIPROCESSORS
 
 DENSE_ROWS = 5
@@ -56,6 +57,19 @@ def dense_mma_tile(rows: int, outs: int) -> Tuning:
         STAGES=stages,
         SHARED=stages * 4096 * (warps_n + warps_t),
     )
+
+
+def refine(params: Params, *, wgmma: bool) -> Tuning:
+    """Return the tuning of refine_logits_mma.cu, whose logits have the bits of matmul_dense_stream.cu.
+
+    Raises UnsupportedError for widths and GPUs that this kernel of matmul_dense does not serve.
+    """
+    width = int(params["width"])
+    if not wgmma or width % 64:
+        message = f"no kernel refines logits of {width} columns with the bits of matmul_dense"
+        raise UnsupportedError(message, backend="cuda", operation="tuning")
+    few = refine_logits(params)
+    return tuned(few.private["GROUP"], few.tile, "mma", SHARED=width)  # 16 f32 for 64 columns
 
 
 def approx(params: Params) -> Tuning | None:

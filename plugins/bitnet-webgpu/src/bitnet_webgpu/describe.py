@@ -63,7 +63,7 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
     buffers = limits["max-storage-buffers-per-shader-stage"]
     fused = {} if kind is DeviceType.SOFTWARE else KNOWN["fused"]
     fitting = [name for name, needed in fused.items() if needed <= buffers]
-    features = {"tunings", "replay-many"}
+    features = {"tunings", "replay-many", "async-readback"}
     if "timestamp-query" in adapter.features:
         features.add("timings")
     extra = {

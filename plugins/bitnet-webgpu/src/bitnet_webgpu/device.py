@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bitnet_hal.checks import writes
 from bitnet_hal.driver.word_transfers import PART
 from bitnet_hal.errors import GpuError
+from bitnet_hal.features import MAX_ASYNC_READ
 from bitnet_hal.plugin import (
     Constants,
     DeviceType,
@@ -19,9 +22,9 @@ from bitnet_hal.plugin import (
 from bitnet_webgpu import tuning
 from bitnet_webgpu.compile import WebGpuKernel, built, source, stages
 from bitnet_webgpu.describe import request
-from bitnet_webgpu.driver import ffi, lib, mapping, raw
 from bitnet_webgpu.errors import converted, raised
 from bitnet_webgpu.recording import QueuedDevice, WebGpuBuffer
+from bitnet_webgpu.staging import StagingBuffer
 
 _PATIENCE = 12
 """The factor of a GPU's timeout: drivers compile a pipeline at its first dispatch (more than 5 s on an H200)."""
@@ -40,9 +43,8 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         if adapter.info.type is not DeviceType.SOFTWARE:
             self.timeout *= _PATIENCE
         self._pending = 0
-        self._mapped: list[int] = []
-        self._staging = self._made(PART, "COPY_DST|MAP_READ")
-        self._mapping = mapping(self._mapped.append)
+        self._staging = StagingBuffer(self, PART)
+        self._readbacks = [StagingBuffer(self, MAX_ASYNC_READ) for _ in range(2)]
 
     def _converted(self, error: Exception, operation: str) -> GpuError | None:
         return converted(error, operation) if isinstance(error, raised()) else None
@@ -52,8 +54,8 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         return -1
 
     def held_bytes(self) -> int:
-        """Return the bytes of the staging buffer of downloads."""
-        return PART
+        """Return the bytes of the staging buffers."""
+        return PART + 2 * MAX_ASYNC_READ
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> WebGpuBuffer:
         if kind is not MemoryKind.DEVICE:
@@ -76,19 +78,33 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
             self._pending = 0
 
     def _read(self, buffer: WebGpuBuffer, offset: int, nbytes: int) -> bytes:
-        words = words_of(nbytes)
-        self._move(buffer, offset, self._staging, 0, words)
+        staging = self._staging
+        staging.unmap()  # after a read that failed
+        self._move(buffer, offset, staging.buffer, 0, words_of(nbytes))
         self._wait()
-        native = lib()
-        staging = raw(self._staging.handle)
-        self._mapped.clear()
-        native.wgpuBufferMapAsync(staging, native.WGPUMapMode_Read, 0, words, self._mapping[0][0])
+        staging.map(nbytes)
         self.poll()  # nothing is running, so this maps the buffer
-        if self._mapped != [native.WGPUMapAsyncStatus_Success]:
-            raise converted(RuntimeError("device was lost: memory cannot be mapped"), "download", self.info.name)
-        found = bytes(ffi().buffer(native.wgpuBufferGetConstMappedRange(staging, 0, words), nbytes))
-        native.wgpuBufferUnmap(staging)
-        return found
+        found = bytearray(nbytes)
+        staging.read(memoryview(found))
+        return bytes(found)
+
+    def _read_async(self, buffer: WebGpuBuffer, offset: int, nbytes: int) -> Callable[[memoryview], None]:
+        staging = self._readbacks.pop(0)
+        self._readbacks.append(staging)
+        staging.unmap()  # the reader of its last contents may have lost interest
+        self._move(buffer, offset, staging.buffer, 0, words_of(nbytes))
+        self.submit()
+        staging.map(nbytes)
+
+        def ready() -> bool:
+            self.poll()
+            return staging.ready()
+
+        def read(target: memoryview) -> None:
+            self._until(ready, "async-readback")
+            staging.read(target)
+
+        return read
 
     def _move(self, source: WebGpuBuffer, source_at: int, target: WebGpuBuffer, target_at: int, nbytes: int) -> None:
         """Copy bytes; within one buffer by way of a temporary one, since WebGPU forbids a direct copy."""
@@ -107,6 +123,7 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         return WebGpuKernel(spec, dict(constants), tuning, layout, pipelines)
 
     def _close(self) -> None:
-        self._staging.handle.destroy()
+        for staging in (self._staging, *self._readbacks):
+            staging.destroy()
         self._handle.destroy()
         self.poll()

@@ -24,8 +24,12 @@ MAX_NORM_WIDTH = 16384
 
 32 threads keep eight vec4 of 64 codes each, and GROUP threads four times 16 columns.
 """
+MAX_HELD_WIDTH = 16384
+"""The maximum columns of a row that is quantized from registers: 16 vec4 of each of GROUP threads."""
 MAX_GROUP_HEADS = 4
 """The maximum query heads of a workgroup, whose queries and values must fit in workgroup memory."""
+QUERIES = 32
+"""The queries of a workgroup in a prompt's attention."""
 MAX_SPLITS = 16
 """The maximum number of workgroups that share the positions of one row."""
 LONGEST_LOOP = 32
@@ -82,6 +86,13 @@ def _ternary(query: TuningQuery) -> Tuning:
     return Tuning(tile, private={"LANES": PRODUCT_LANES})
 
 
+def _quantized(query: TuningQuery) -> Tuning:
+    width = query["width"]
+    if query["ABLOCK"] or width % 4 or width > MAX_HELD_WIDTH:
+        return Tuning({})
+    return Tuning({}, "held", {"WIDTH": width})
+
+
 def _norm_matmul(query: TuningQuery) -> Tuning:
     width = query["width"]
     if query["rows"] > 1:
@@ -91,15 +102,15 @@ def _norm_matmul(query: TuningQuery) -> Tuning:
     reductions = 24 * GROUP
     if codes_and_scales + reductions > available or width > MAX_NORM_WIDTH:
         raise query.unsupported(f"{width} columns do not fit in {available} bytes of workgroup memory, or in registers")
-    lanes = _norm_lanes(width, gated=query.spec.name == "norm_matmul_glu")
+    lanes = _norm_lanes(width)
     return Tuning({"TILE_N": GROUP // lanes, "TILE_T": 1}, private={"LANES": lanes, "WIDTH": width})
 
 
-def _norm_lanes(width: int, *, gated: bool) -> int:
-    """Return the threads that share a matrix row. gated: each output needs two rows."""
+def _norm_lanes(width: int) -> int:
+    """Return the threads that share a matrix row, each with eight vec4 of its codes at most."""
     if width <= 1024:
         return 4
-    if gated and width <= 4096:
+    if width <= 4096:
         return 8
     return 16 if width <= 8192 else 32
 
@@ -118,6 +129,9 @@ def _rope_store(query: TuningQuery) -> Tuning:
 
 def _attention(query: TuningQuery) -> Tuning:
     dim = query["head_dim"]
+    tiled = _tiled_attention(query)
+    if tiled is not None:
+        return tiled
     group_heads = query.shared_heads(MAX_GROUP_HEADS if dim <= 256 else 1)
     splits = _attention_splits(query)
     tile = {"TILE_N": group_heads, "TILE_T": 1, "SPLITS": splits}
@@ -125,6 +139,24 @@ def _attention(query: TuningQuery) -> Tuning:
         return Tuning(tile, private=_head(query))
     partial_results = query.padded_rows * query["n_heads"] * splits * (dim + 2)  # values, maximum, total
     return Tuning(tile, "split", _head(query), 4 * partial_results)
+
+
+def _tiled_attention(query: TuningQuery) -> Tuning | None:
+    """Return the tuning of a prompt's attention on a GPU, None if its tiles do not fit.
+
+    A workgroup has QUERIES (query head, row) pairs.
+    """
+    dim = query["head_dim"]
+    few = query["rows"] <= FEW_ROWS
+    if query.spec.name != "attention" or query.info.type is DeviceType.SOFTWARE or few or dim not in (64, 128):
+        return None
+    heads = query["n_heads"] // query["n_kv_heads"]
+    tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
+    for step in (32, 16):
+        if 4 * dim * QUERIES + 4 * (dim + 4) * step + 128 * step + 2048 <= query.of_device("workgroup_storage"):
+            private = _head(query) | {"GROUP": 128, "STEP": step}
+            return Tuning({"TILE_N": tile_n, "TILE_T": QUERIES // tile_n, "SPLITS": 1}, "tiled", private)
+    return None
 
 
 def _attention_splits(query: TuningQuery) -> int:
@@ -175,6 +207,7 @@ _FORMULAS: dict[str, Callable[[TuningQuery], Tuning]] = {
     "argmax_advance": _argmax,
     "attention": _attention,
     "norm_rotate_quantize": _rotated,
+    "glu_norm_quantize": _quantized,
     "glu_rotate_quantize": _rotated,
     "gated_rotate_quantize": _rotated,
     "matmul_dense": _dense,
@@ -182,6 +215,7 @@ _FORMULAS: dict[str, Callable[[TuningQuery], Tuning]] = {
     "matmul_ternary_block": _ternary,
     "norm_matmul": _norm_matmul,
     "norm_matmul_glu": _norm_matmul,
+    "rms_norm_quantize": _quantized,
     "rope_attention": _attention,
     "rope_store_kv": _rope_store,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, View
@@ -68,7 +70,7 @@ class KVCache:
             self.values = tuple(self._alloc(size) for _ in range(layers))
             nets = config.n_layers - config.attention_layers if net else 0
             self.states = tuple(self._states(net, self._state_rows) for _ in range(nets)) if net else ()
-            self._spares = tuple(self._states(net, spares) for _ in range(nets)) if net and spares else ()
+            self.spare_states = tuple(self._states(net, spares) for _ in range(nets)) if net and spares else ()
             self.tables = self._alloc(self._rows.nbytes)
             device.upload(self.tables, self._rows.data.cast("B"))
         except BaseException:
@@ -86,6 +88,10 @@ class KVCache:
         self.changed_tables.add(req_index)
         for other in self.others:
             other.set_table(req_index, blocks)
+
+    def blocks_of(self, req_index: int) -> Sequence[int]:
+        """Return the block table of a request."""
+        return self._tables[req_index]
 
     def upload_tables(self) -> None:
         """Upload changed tables, adjacent rows together; call it before queueing work that uses them."""
@@ -118,10 +124,6 @@ class KVCache:
     def states_of(self, row: int) -> list[View]:
         """Return the views of the states of all delta nets in one row."""
         return _row(self.states, row, self._state_rows)
-
-    def spare_states(self, spare: int) -> list[View]:
-        """Return the views of the spare states of all delta nets with this number."""
-        return _row(self._spares, spare, self.spares)
 
     def copy_states(self, source: int, target: int) -> None:
         """Copy the states of all delta nets from one row to another."""

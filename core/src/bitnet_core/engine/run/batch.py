@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.kernels.catalogue import STEP_FIELDS
+from bitnet_hal.kernels.catalogue import KV_BLOCK, STEP_FIELDS
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.kv_cache.cache import KVCache
+
+_SHORT = 64
+"""Rows up to which a step buffer is built without numpy's operations, each of which costs as much as some rows."""
 
 
 class ScheduledTokens(NamedTuple):
@@ -29,16 +32,33 @@ def build_batch(cache: KVCache, scheduled: Sequence[ScheduledTokens], size: int)
     """Build the i32[size, 4] step buffer (token, position, slot, table row); rows after those of `scheduled` are
     inactive."""
     step = unused_rows(size)
+    if size <= _SHORT:
+        fields = _fields(cache, scheduled)
+        active = np.frombuffer(struct.pack(f"{len(fields)}i", *fields), np.int32)  # faster than np.array
+        step.reshape(-1)[: len(active)] = active
+        return step
     firsts, req_indices, counts = np.array([(span.position, span.req_index, len(span.tokens)) for span in scheduled]).T
     rows = int(counts.sum())
     positions = np.arange(rows) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
     req_indices = np.repeat(req_indices, counts)
     tokens = chain.from_iterable(span.tokens for span in scheduled)
-    step[:rows, 0] = np.frombuffer(struct.pack(f"{rows}i", *tokens), np.int32)  # faster than np.array
+    step[:rows, 0] = np.frombuffer(struct.pack(f"{rows}i", *tokens), np.int32)
     step[:rows, 1] = positions
     step[:rows, 2] = cache.slots(req_indices, positions)
     step[:rows, 3] = req_indices
     return step
+
+
+def _fields(cache: KVCache, scheduled: Sequence[ScheduledTokens]) -> list[int]:
+    """Return the fields of the rows one after the other, which is faster than numpy for a few rows."""
+    fields: list[int] = []
+    for req_index, first, tokens in scheduled:
+        blocks = cache.blocks_of(req_index)
+        for position, token in enumerate(tokens, first):
+            block, place = divmod(position, KV_BLOCK)
+            slot = blocks[block] * KV_BLOCK + place if block < len(blocks) else -1
+            fields += (token, position, slot, req_index)
+    return fields
 
 
 def unused_rows(size: int) -> npt.NDArray[np.int32]:

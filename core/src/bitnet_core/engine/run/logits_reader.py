@@ -8,7 +8,7 @@ from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from bitnet_hal.device import Device
+from bitnet_hal.device import Device, View
 from bitnet_hal.features import MAX_ASYNC_READ, AsyncReadbackDevice
 from bitnet_hal.launcher import Launcher
 
@@ -77,7 +77,7 @@ class LogitsReader:
         rows can no longer be read then."""
         lists = _Lists(scratch, logits_requests, k, len(logits_requests))
         nbytes = lists.words.nbytes
-        read = cast(AsyncReadbackDevice, self._device).read_async(scratch.view("lists", 1, nbytes))
+        read = self.reader(scratch.view("lists", 1, nbytes))
 
         def wait() -> list[TopLogits]:
             read(lists.words.data.cast("B"))
@@ -85,6 +85,12 @@ class LogitsReader:
             return lists.rows(partial(self._row, scratch, columns))
 
         return wait
+
+    def reader(self, view: View) -> Callable[[memoryview], None]:
+        """Return a function that reads a view, at most MAX_ASYNC_READ bytes, once the work queued so far is done."""
+        if "async-readback" in self._device.info.features:
+            return cast(AsyncReadbackDevice, self._device).read_async(view)
+        return partial(self._device.download, view)
 
     def _longest(self, logits_requests: Sequence[LogitsRequest]) -> int:
         """Return the length of lists that are long enough for each request."""

@@ -10,6 +10,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device, DeviceType
+from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.launcher import Launcher, RecordedLaunches
 
 from bitnet_core.engine.kv_cache.cache import KVCache
@@ -254,16 +255,35 @@ class Runner:
     ) -> list[TopLogits]:
         """Run one step in which a request may have several rows, at most verify_rows in all; returns the TopLogits of
         each row, as `logits_requests` (in the order of sample_rows.order_rows) asks."""
-        rows = sum(len(span.tokens) for span in scheduled)
-        size = min(verified_rows(rows), self._decode.rows)
-        self._verified = list(scheduled)
-        if self._rollback:
-            self._rollback.save(scheduled, size)
         k = self._logits.list_length(logits_requests)
-        self._replay_uploaded(VERIFY + (f"top{k}" if k else "logits"), scheduled, size)
+        size = self._verify(f"top{k}" if k else "logits", scheduled)
         if k:
             return self._logits.lists(self._decode, logits_requests, k, self.tokens, size)
         return self._logits.read(self._decode, logits_requests, self.tokens)
+
+    def queue_greedy(self, scheduled: Sequence[ScheduledTokens]) -> Callable[[], list[int]]:
+        """Queue a step as verify_step. The returned function waits for the greedy token of each row, -1 if NaN or Inf
+        is among its logits. The device chooses them, so that only the step buffer is read."""
+        size = self._verify("greedy", scheduled)
+        step = np.empty((size, STEP_FIELDS), np.int32)
+        read = self._logits.reader(self._decode.view("step", size))
+
+        def wait() -> list[int]:
+            read(step.data.cast("B"))
+            self.pool.moved_bytes += step.nbytes
+            tokens: list[int] = step[:, 0].tolist()
+            return tokens
+
+        return wait
+
+    def _verify(self, kind: str, scheduled: Sequence[ScheduledTokens]) -> int:
+        """Queue a step with draft tokens; returns its rows, padding included."""
+        size = min(verified_rows(sum(len(span.tokens) for span in scheduled)), self._decode.rows)
+        self._verified = list(scheduled)
+        if self._rollback:
+            self._rollback.save(scheduled, size)
+        self._replay_uploaded(VERIFY + kind, scheduled, size)
+        return size
 
     def keep_rows(self, rows: Mapping[int, int]) -> None:
         """Keep only the first rows[req_index] rows of each request of the last verify_step: roll its delta net states

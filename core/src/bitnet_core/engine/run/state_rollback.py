@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-from bitnet_hal.device import Buffer, Device, View, whole
+from bitnet_hal.device import Buffer, Device, View
 from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 
 from bitnet_core.engine.kv_cache.cache import KVCache
@@ -14,10 +13,7 @@ from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.kept_inputs import KeptInputs
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import Scratch
-from bitnet_core.plan.state_copies import copied_rows, state_copies
-
-_KEPT_RECORDINGS = 64
-"""Number of recordings that are kept for reuse."""
+from bitnet_core.plan.state_copies import copied_rows, copied_rows_bytes, state_copies
 
 
 class StateRollback:
@@ -33,17 +29,15 @@ class StateRollback:
         self._plan = plan
         self._scratch = scratch
         self._cache = cache
-        self._recordings: OrderedDict[tuple[str, int, int], RecordedLaunches] = OrderedDict()
+        self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
         self._scheduled: list[ScheduledTokens] = []
         self._saved: dict[int, int] = {}  # req_index -> spare state that holds the state before the step
         self._size = 0
-        self._rows: Buffer | None = None
-        self._bindable = not any(view.nbytes % device.info.alignment for view in cache.states_of(0))
+        self._listed: dict[str, list[int]] = {}  # the sources that the step buffers of the copies list, by kind
+        self._buffers: list[Buffer] = []
         self.inputs = KeptInputs(device, pool, plan.config, scratch.rows)
         try:
-            rows = copied_rows(plan.config)
-            self._rows = pool.alloc(rows.nbytes)
-            device.upload(whole(self._rows).part(0, rows.nbytes), rows.data.cast("B"))
+            self._steps = {"save": self._alloc_steps(cache.spares), "restore": self._alloc_steps(cache.sequences)}
         except BaseException:
             self.free()
             raise
@@ -54,63 +48,68 @@ class StateRollback:
         self._scheduled = list(scheduled)
         self._size = size
         several = [span.req_index for span in scheduled if len(span.tokens) > 1]
-        self._saved = dict(zip(several, range(self._cache.spares)[: len(several)], strict=True))
-        for req_index, spare in self._saved.items():
-            self._copy("save", req_index, spare)
+        spares = self._cache.spares
+        self._saved = dict(zip(several, range(spares)[: len(several)], strict=True))
+        if several:
+            self._copy("save", several + [-1] * (spares - len(several)))
 
     def keep(self, rows: Mapping[int, int]) -> None:
         """Keep only the first rows[req_index] rows of each request; of requests that are not in `rows`, keep all."""
-        step = build_batch(self._cache, self._scheduled, self._size)
-        kept: list[int] = []
+        kept: set[int] = set()
+        restored = [-1] * self._cache.sequences
         place = 0
         for span in self._scheduled:
-            end = place + len(span.tokens)
             wanted = rows.get(span.req_index, len(span.tokens))
             if wanted < len(span.tokens):
-                self._copy("restore", span.req_index, self._saved[span.req_index])
-                kept += range(place, place + wanted)
-            place = end
+                restored[span.req_index] = self._saved[span.req_index]
+                kept.update(range(place, place + wanted))
+            place += len(span.tokens)
         if not kept:
             return
+        self._copy("restore", restored)
+        step = build_batch(self._cache, self._scheduled, self._size)
         others = [row for row in range(self._size) if row not in kept]
         step[others, 1:3] = -1
         self._scratch.upload("step", step)
-        self._run("repeat", self._size, 0)
+        self._run("repeat", self._size)
 
     def free(self) -> None:
         """Free buffers and recordings."""
-        while self._recordings:
-            self._recordings.popitem()[1].recording.close()
+        for recorded in self._recordings.values():
+            recorded.recording.close()
+        self._recordings.clear()
         self.inputs.free()
-        if self._rows is not None:
-            self._pool.free(self._rows)
+        for buffer in self._buffers:
+            self._pool.free(buffer)
+        self._buffers.clear()
 
-    def _copy(self, kind: str, req_index: int, spare: int) -> None:
-        """Copy all states of a request to a spare (kind "save") or back, by one recording if the device can bind them
-        all."""
-        if self._bindable:
-            self._run(kind, req_index, spare)
-            return
-        for source, target in zip(*self._copied(kind, req_index, spare), strict=True):
-            self._device.copy(source, target)
+    def _alloc_steps(self, states: int) -> list[View]:
+        """Allocate the step buffers of copies to `states` states."""
+        views: list[View] = []
+        for nbytes in copied_rows_bytes(self._plan.config, states):
+            self._buffers.append(self._pool.alloc(nbytes))
+            views.append(View(self._buffers[-1], 0, nbytes))
+        return views
 
-    def _copied(self, kind: str, req_index: int, spare: int) -> tuple[list[View], list[View]]:
-        """Return the views to copy from and those to copy to."""
-        states = self._cache.states_of(req_index)
-        spares = self._cache.spare_states(spare)
-        return (states, spares) if kind == "save" else (spares, states)
+    def _copy(self, kind: str, sources: list[int]) -> None:
+        """Copy states of all delta nets, to the spares (kind "save") or back. sources: as in copied_rows."""
+        if self._listed.get(kind) != sources:
+            self._listed.pop(kind, None)  # before the upload, which may fail
+            for view, step in zip(self._steps[kind], copied_rows(self._plan.config, sources), strict=True):
+                self._device.upload(view, step.data.cast("B"))
+            self._listed[kind] = sources
+        self._run(kind, len(sources))
 
-    def _run(self, kind: str, first: int, second: int) -> None:
-        """Replay the recording of a kind. first, second: req_index and spare, or the number of rows and 0."""
-        key = (kind, first, second)
-        recorded = self._recordings.pop(key, None)
-        self._recordings[key] = recorded = recorded or self._launcher.record(self._launches(kind, first, second))
+    def _run(self, kind: str, size: int) -> None:
+        """Replay the recording of a kind. size: number of target states, or of rows."""
+        recorded = self._recordings.get((kind, size))
+        if recorded is None:
+            recorded = self._recordings[kind, size] = self._launcher.record(self._launches(kind, size))
         self._launcher.replay(recorded)
-        if len(self._recordings) > _KEPT_RECORDINGS:
-            self._recordings.popitem(last=False)[1].recording.close()
 
-    def _launches(self, kind: str, first: int, second: int) -> list[Launch]:
+    def _launches(self, kind: str, size: int) -> list[Launch]:
         if kind == "repeat":
-            return self._plan.repeat(self._scratch, self._cache, first, self.inputs)
-        assert self._rows is not None
-        return state_copies(self._launcher, whole(self._rows), *self._copied(kind, first, second))
+            return self._plan.repeat(self._scratch, self._cache, size, self.inputs)
+        states, spares = self._cache.states, self._cache.spare_states
+        sources, targets = (states, spares) if kind == "save" else (spares, states)
+        return state_copies(self._launcher, self._plan.config, self._steps[kind], sources, targets)

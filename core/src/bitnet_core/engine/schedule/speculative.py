@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import groupby, islice
+from typing import NamedTuple
 
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.request.sample_rows import SampleRow, order_rows
@@ -17,11 +18,23 @@ from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.sampling.constraint import Constraint, Mask, allows
 from bitnet_core.engine.sampling.logits import TopLogits
+from bitnet_core.engine.sampling.sampler import not_a_number
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.state_positions import rows_to_block_end
+from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.drafter import Drafter
-from bitnet_core.engine.speculation.policy import MAX_DRAFT, DraftPolicy
+from bitnet_core.engine.speculation.policy import DraftPolicy
+
+
+class Verified(NamedTuple):
+    """The result of a request in a step with draft tokens. place: of its first row. accepted: number of draft
+    tokens."""
+
+    span: ScheduledTokens
+    place: int
+    output: RequestOutput
+    accepted: int
 
 
 class SpeculativeScheduler:
@@ -81,34 +94,73 @@ class SpeculativeScheduler:
         drafts = drafter.propose(limits)
         seconds = time.perf_counter() - began
         self.policy.drafted_for(limits, drafts, seconds)
-        return drafts, seconds
+        return self.policy.worthwhile(limits, drafts, len(running), self.rows), seconds
 
     def _verify(
         self, runner: Runner, drafter: Drafter, drafts: dict[Request, list[int]], began: float
     ) -> list[RequestOutput]:
         """Verify draft tokens. began: time.perf_counter() at the start of the step, after drafting."""
         running = self._admission.running.copy()
-        rows = {request: _rows_of(request, drafts.get(request, [])) for request in running}
-        ordered, logits_requests = order_rows([row for some in rows.values() for row in some])
-        spans = _spans(ordered, drafts)
-        logits = dict(zip(ordered, runner.verify_step(spans, logits_requests), strict=True))
-        outputs: list[RequestOutput] = []
+        verify = self._greedy if all(request.greedy for request in running) else self._sampled
+        verified = verify(runner, running, drafts)
         results: dict[Request, tuple[int, int]] = {}
         kept: dict[int, int] = {}
-        for request in running:
-            draft = drafts.get(request, [])
-            req_index = request.req_index
-            output, accepted = self._accept(request, rows[request], draft, logits)
-            outputs.append(output)
-            if draft:
-                results[request] = (len(draft), accepted)
+        for request, (span, _, _, accepted) in zip(running, verified, strict=True):
+            if request in drafts:
+                results[request] = (len(drafts[request]), accepted)
             if request.finish_reason is None:
-                kept[req_index] = 1 + accepted
+                kept[span.req_index] = 1 + accepted
         runner.keep_rows(kept)
-        self.policy.verified(len(ordered), time.perf_counter() - began, results)
-        for request, (drafted, accepted) in results.items():
-            drafter.committed(request, ordered.index(rows[request][0]), drafted, accepted)
-        return outputs
+        rows = sum(len(one.span.tokens) for one in verified)
+        self.policy.verified(rows, time.perf_counter() - began, results)
+        for request, one in zip(running, verified, strict=True):
+            if request in drafts:
+                drafter.committed(request, one.place, len(drafts[request]), one.accepted)
+        return [one.output for one in verified]
+
+    def _greedy(self, runner: Runner, running: list[Request], drafts: dict[Request, list[int]]) -> list[Verified]:
+        """Verify draft tokens of greedy requests; the device chooses the token of each row."""
+        spans: list[ScheduledTokens] = []
+        for request in running:
+            tokens = (request.tokens[-1], *drafts.get(request, ()))
+            spans.append(ScheduledTokens(request.req_index, request.computed, tokens))
+        read = runner.queue_greedy(spans)
+        self.policy.choose_ahead(running, self.rows)
+        chosen = read()
+        verified: list[Verified] = []
+        place = 0
+        for request, span in zip(running, spans, strict=True):
+            output, accepted = self._accept_greedy(request, span.tokens[1:], chosen[place:])
+            verified.append(Verified(span, place, output, accepted))
+            place += len(span.tokens)
+        return verified
+
+    def _accept_greedy(
+        self, request: Request, draft: Sequence[int], chosen: Sequence[int]
+    ) -> tuple[RequestOutput, int]:
+        """Append the accepted draft tokens and the one after them. chosen: the greedy token of each row."""
+        accepted = 0
+        while accepted < len(draft) and chosen[accepted] == draft[accepted]:
+            accepted += 1
+        tokens = list(chosen[: accepted + (chosen[accepted] >= 0)])
+        output = RequestOutput(request, self._admission.accept_tokens(request, len(tokens), tokens))
+        if chosen[accepted] < 0 and request.finish_reason is None:
+            output = self._results.fail(request, not_a_number(), output.tokens)
+        return output, min(accepted, len(output.tokens))
+
+    def _sampled(self, runner: Runner, running: list[Request], drafts: dict[Request, list[int]]) -> list[Verified]:
+        """Verify draft tokens by sampling from the logits of their rows."""
+        rows = {request: _rows_of(request, drafts.get(request, [])) for request in running}
+        ordered, logits_requests = order_rows([row for some in rows.values() for row in some])
+        places = {row: place for place, row in enumerate(ordered)}
+        spans = {span.req_index: span for span in _spans(ordered, drafts)}
+        logits = dict(zip(ordered, runner.verify_step(list(spans.values()), logits_requests), strict=True))
+        verified: list[Verified] = []
+        for request in running:
+            span = spans[request.req_index]
+            output, accepted = self._accept(request, rows[request], drafts.get(request, []), logits)
+            verified.append(Verified(span, places[rows[request][0]], output, accepted))
+        return verified
 
     def _accept(
         self, request: Request, rows: Sequence[SampleRow], draft: Sequence[int], logits: dict[SampleRow, TopLogits]

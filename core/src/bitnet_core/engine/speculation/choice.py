@@ -11,6 +11,7 @@ from bitnet_hal.errors import UsageError
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.speculation.prediction import PredictionDrafter
 from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
@@ -19,6 +20,9 @@ from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.kernels import invariant_rows
 
 log = logging.getLogger(__name__)
+
+_MOST_ROWS = 64
+"""Largest number of rows of a step with draft tokens, whose logits take memory (33 MB for 2B-4T)."""
 
 Kind = Literal["off", "lookup", "mtp", "draft"]
 
@@ -134,6 +138,8 @@ def verify_rows(options: EngineOptions, config: ModelConfig, info: DeviceInfo, s
 
 def rows_that_pay(info: DeviceInfo, sequences: int) -> int:
     """Return the rows with draft tokens up to which a step can pay on a device: FEW_ROWS on a GPU, on which larger
-    steps with draft tokens were slower than those without (docs/speculation.md), else at least one for each request."""
-    on_gpu = info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
-    return FEW_ROWS if on_gpu else max(sequences, FEW_ROWS)
+    steps were slower than those without (docs/speculation.md), else the longest draft of each request, at most
+    _MOST_ROWS, but one row of each request."""
+    if info.type in (DeviceType.GPU, DeviceType.INTEGRATED):
+        return FEW_ROWS
+    return max(sequences, min(sequences * (1 + MAX_DRAFT), _MOST_ROWS))

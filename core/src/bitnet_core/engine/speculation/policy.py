@@ -7,40 +7,19 @@ chooses the step that is expected to generate the most tokens per second; if tha
 from __future__ import annotations
 
 import math
-import statistics
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
-from operator import add, itemgetter
+from operator import itemgetter
 from weakref import WeakKeyDictionary
 
-import numpy as np
+from bitnet_hal.device import ANY_ROWS
 
 from bitnet_core.engine.request.request import Request
-from bitnet_core.engine.run.batch import verified_rows
+from bitnet_core.engine.run.batch import padded_rows, verified_rows
+from bitnet_core.engine.speculation.acceptance import FIRST_DRAFT, MAX_DRAFT, Acceptance
 from bitnet_core.engine.speculation.report import report_nothing_right, report_pause
-
-MAX_DRAFT = 7
-"""Largest number of draft tokens of a request in one step."""
-
-FIRST_DRAFT = 2
-"""Number of draft tokens of a request of which none has been accepted yet."""
-
-_KEPT_OF_REQUEST = 0.95
-"""Weight of earlier verifications of a request against the next one."""
-
-_PRIOR_WEIGHT = 2
-"""Number of draft tokens that the prior counts for."""
-
-_FIRST_PAUSE, _LAST_PAUSE = 16, 256
-"""Tokens until a draft is tried again after drafts did not pay; doubled each time. After the last, speculation is off
-for the request."""
-
-_MAX_WAIT = 32
-"""Maximum tokens between two searches that find no draft."""
-
-_LAST_STEPS = 9
-"""Number of latest measurements per step size whose median counts."""
+from bitnet_core.engine.speculation.step_costs import StepCosts, interpolated
 
 _FIRST_GUESS = 0.6
 """Acceptance that is assumed before any measurement; it counts as _GUESS_WEIGHT draft tokens."""
@@ -55,6 +34,9 @@ device runs without the host."""
 _PLAIN_EVERY = 1024
 """Number of steps with draft tokens after which such a run is measured again, because costs change as texts grow."""
 
+_FIRST_STEPS = 4
+"""Steps with draft tokens from which on the next ones are chosen before the results of a step."""
+
 _SLOW_SECONDS = 0.005
 """Duration of a token in seconds from which the cost of looking for a draft after each token is negligible."""
 
@@ -68,7 +50,7 @@ class DraftPolicy:
     def __init__(self, kind: str, counts: dict[str, int]) -> None:
         self.kind = kind
         self._counts = counts
-        self._plain = StepCosts()  # of steps without draft tokens, by number of requests
+        self._plain = StepCosts()  # of steps without draft tokens, by number of rows with padding
         self._verifying = StepCosts()  # of steps with draft tokens, by number of rows with padding
         self._drafting = StepCosts()  # of proposals, by the largest number of draft tokens of a request
         self._steps = 0  # with draft tokens, since the last measured run without
@@ -77,6 +59,8 @@ class DraftPolicy:
         self._right = self._tried = 0.0
         self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
         self._warned = False
+        self._probing = False  # draft tokens that are not expected to pay are tried
+        self._ahead: tuple[list[Request], dict[Request, int]] = ([], {})  # the choice of choose_ahead, and its requests
 
     def limits(self, requests: Sequence[Request], most: Mapping[Request, int], rows: int) -> dict[Request, int]:
         """Return the number of draft tokens to propose, for the requests that should have any.
@@ -84,72 +68,129 @@ class DraftPolicy:
         requests: those of the step, each with one row. most: maximum draft tokens of each. rows: maximum rows of the
         step.
         """
-        spare = rows - len(requests)
-        due: dict[Request, Acceptance] = {}
+        ahead = self._take_ahead(requests, most)
+        if ahead and self._steps < _PLAIN_EVERY:
+            return ahead
+        due: dict[Request, int] = {}
         for request in requests:
             state = self._state(request)
             if most[request] > 0 and state.wait(len(request.tokens)) <= 0:
-                due[request] = state
-        if not due or spare < 1:
+                due[request] = min(state.most, most[request])
+        if not due or rows <= len(requests):
             return {}
-        if len(requests) not in self._plain.measured or self._steps >= _PLAIN_EVERY:
-            self._plain_left = _PLAIN_RUN + self._plain.is_new(len(requests))
+        alone = _plain_rows(len(requests))
+        if alone not in self._plain.measured or self._steps >= _PLAIN_EVERY:
+            self._plain_left = _PLAIN_RUN + self._plain.is_new(alone)
             return {}
-        chosen = self._best(due, most, len(requests), spare)
+        chosen = self._best(due, len(requests), rows)
+        self._probing = not chosen
         for request in chosen:
-            due[request].resume()
-        return chosen or self._probe(due, most)
+            self._state(request).resume()
+        return chosen or self._probe(requests, due, most)
 
-    def _best(
-        self, due: Mapping[Request, Acceptance], longest: Mapping[Request, int], count: int, spare: int
-    ) -> dict[Request, int]:
-        """Return the numbers of draft tokens with the most expected tokens per second; {} for none."""
-        alone = self._plain.measured[count]
+    def choose_ahead(self, requests: list[Request], rows: int) -> None:
+        """Choose the draft tokens for the step after the present one of these requests, while the device computes it.
+        `limits` uses them if the same requests run then. Not for one request, whose choice takes little time, and not
+        in the first steps, whose results may well show that drafts do not pay."""
+        self._ahead = ([], {})
+        if len(requests) < 2 or self._steps < _FIRST_STEPS:
+            return
+        longest: dict[Request, int] = {}
+        for request in requests:
+            state = self._state(request)
+            if state.paused or state.wait(len(request.tokens)) > 0:
+                return
+            longest[request] = min(2 * state.most, MAX_DRAFT)  # if the present draft is accepted
+        if _plain_rows(len(requests)) in self._plain.measured:
+            self._ahead = (requests, self._best(longest, len(requests), rows))
+
+    def _take_ahead(self, requests: Sequence[Request], most: Mapping[Request, int]) -> dict[Request, int]:
+        """Return the choice of choose_ahead for these requests, as far as it is still possible; {} if there is none."""
+        chosen_for, chosen = self._ahead
+        self._ahead = ([], {})
+        limits: dict[Request, int] = {}
+        if chosen and chosen_for == requests:
+            for request, count in chosen.items():
+                if allowed := min(count, most[request], self._state(request).most):
+                    limits[request] = allowed
+        return limits
+
+    def worthwhile(
+        self, limits: Mapping[Request, int], drafts: dict[Request, list[int]], requests: int, rows: int
+    ) -> dict[Request, list[int]]:
+        """Return the draft tokens that are expected to pay, as not every request has as many as `limits` allows.
+        requests: number of those of the step. rows: as in `limits`."""
+        found = {request: len(draft) for request, draft in drafts.items()}
+        measured = _plain_rows(requests) in self._plain.measured
+        if not drafts or self._probing or found == limits or not measured:
+            return drafts
+        chosen = self._best(found, requests, rows)
+        if not chosen:
+            self._missed(drafts)
+        return {request: drafts[request][:count] for request, count in chosen.items()}
+
+    def _best(self, longest: Mapping[Request, int], count: int, rows: int) -> dict[Request, int]:
+        """Return the numbers of draft tokens with the most expected tokens per second; {} for none. longest: maximum
+        draft tokens of each request. count: number of requests of the step, which has at most `rows` rows.
+
+        Padding fills a step up to a multiple of rows, so that only full steps are compared."""
+        gains = self._gains(longest)[: rows - count]
+        numbers: list[int] = []  # of draft tokens
+        while not numbers or numbers[-1] < len(gains):
+            first = 1 + (numbers[-1] if numbers else 0)
+            numbers.append(min(verified_rows(count + first) - count, len(gains)))
+        costs = self._costs(count, rows)
+        drafting = self._drafting.measured or {1: 0.0}
+        expected = list(accumulate(map(itemgetter(0), gains), initial=float(count)))
+        deepest = list(accumulate(map(itemgetter(1), gains), max))
+        verifying = interpolated(costs, [verified_rows(count + number) for number in numbers])
+        proposing = interpolated(drafting, [deepest[number - 1] for number in numbers])
+        speed, best = count / costs[count], 0
+        for number, step_seconds, draft_seconds in zip(numbers, verifying, proposing, strict=True):
+            if expected[number] > speed * (step_seconds + draft_seconds):
+                speed, best = expected[number] / (step_seconds + draft_seconds), number
+        return {request: depth for _, depth, request in gains[:best]}  # of a request, the deepest comes last
+
+    def _costs(self, count: int, rows: int) -> dict[int, float]:
+        """Return the seconds of steps by number of rows: those of `count` requests without draft tokens, the measured
+        steps with some, and an optimistic estimate for the most rows, so that larger steps are tried."""
+        alone = self._plain.measured[_plain_rows(count)]
         costs = {count: alone}
-        for size, mean in self._verifying.measured.items():
+        for size, seconds in self._verifying.measured.items():
             if size > count:
-                costs[size] = mean
+                costs[size] = seconds
         largest = max(costs)
-        most = verified_rows(count + spare)
-        if count < largest < most:  # not measured yet: estimate it optimistically, so that it is tried
+        most = verified_rows(rows)
+        if count < largest < most:
             slope = max(0.0, costs[largest] - alone) / (largest - count)
             costs[most] = costs[largest] + (most - largest) * slope / 2
-        drafting = self._drafting.measured or {1: 0.0}
-        gains = self._gains(due, longest)[:spare]
-        deepest = list(accumulate((depth for _, depth, _ in gains), max))
-        sizes = [verified_rows(count + number) for number in range(1, 1 + len(gains))]
-        verifying = interpolated(costs, sizes)
-        tokens, speed, best = float(count), count / alone, 0
-        seconds = map(add, verifying, interpolated(drafting, deepest))
-        for number, ((gain, _, _), step_seconds) in enumerate(zip(gains, seconds, strict=True), 1):
-            tokens += gain
-            if tokens / step_seconds > speed:
-                speed, best = tokens / step_seconds, number
-        chosen: dict[Request, int] = {}
-        for _, depth, request in gains[:best]:
-            chosen[request] = max(depth, chosen.get(request, 0))
-        return chosen
+        return costs
 
-    def _gains(
-        self, due: Mapping[Request, Acceptance], most: Mapping[Request, int]
-    ) -> list[tuple[float, int, Request]]:
+    def _gains(self, longest: Mapping[Request, int]) -> list[tuple[float, int, Request]]:
         """Return (probability of acceptance, depth, request) of every possible draft token, the likeliest first."""
         prior = (self._right + _GUESS_WEIGHT * _FIRST_GUESS) / (self._tried + _GUESS_WEIGHT)
         gains: list[tuple[float, int, Request]] = []
-        for request, state in due.items():
-            right = state.probability(prior)
-            for depth in range(1, min(state.most, most[request]) + 1):
-                gains.append((right**depth, depth, request))
+        for request, most in longest.items():
+            right = gain = self._state(request).probability(prior, len(longest))
+            for depth in range(1, most + 1):
+                gains.append((gain, depth, request))
+                gain *= right
         return sorted(gains, key=itemgetter(0), reverse=True)
 
-    def _probe(self, due: Mapping[Request, Acceptance], most: Mapping[Request, int]) -> dict[Request, int]:
-        """Pause the requests of a step for which no draft pays. Returns one draft token for one whose pause is over."""
-        for request, state in due.items():
-            if state.paused:
-                return {request: 1}
-            if most[request] >= FIRST_DRAFT:  # else the request is about to end, which says nothing about drafts
-                self._stop(request, state)
-        return {}
+    def _probe(
+        self, requests: Sequence[Request], due: Mapping[Request, int], most: Mapping[Request, int]
+    ) -> dict[Request, int]:
+        """Pause the requests of a step for which no draft pays. If the pause of one is over, return one draft token for
+        it, and for other paused ones in the rows that padding would waste."""
+        ended = [request for request in due if self._state(request).paused]
+        paused = [request for request in requests if most[request] > 0 and self._state(request).paused]
+        for request in due:
+            if request not in ended and most[request] >= FIRST_DRAFT:  # else it ends, which says nothing about drafts
+                self._stop(request, self._state(request))
+        if not ended:
+            return {}
+        free = verified_rows(1 + len(requests)) - len(requests)
+        return dict.fromkeys(list(dict.fromkeys([*ended, *paused]))[:free], 1)
 
     def _stop(self, request: Request, state: Acceptance) -> None:
         """Pause a request's drafts, and log its first pause."""
@@ -172,16 +213,17 @@ class DraftPolicy:
     def stepped(self, requests: int, seconds: float, steps: int) -> None:
         """Record steps without draft tokens. seconds: total duration."""
         self._plain_left = max(0, self._plain_left - steps)
-        if self._plain.is_new(requests):
-            self._plain.update(requests, seconds / steps)
+        rows = _plain_rows(requests)
+        if self._plain.is_new(rows):
+            self._plain.update(rows, seconds / steps)
             return
         before, run_steps, run_seconds = self._run
-        if requests == before:
+        if rows == before:
             steps += run_steps
             seconds += run_seconds
-        self._run = (requests, steps, seconds)
+        self._run = (rows, steps, seconds)
         if steps >= _PLAIN_RUN:
-            self._plain.update(requests, seconds / steps)
+            self._plain.update(rows, seconds / steps)
             self._run = (0, 0, 0.0)
             self._steps = 0
 
@@ -190,8 +232,12 @@ class DraftPolicy:
     ) -> None:
         """Record proposals for these limits. seconds: total duration."""
         self._drafting.update(max(limits.values()), seconds)
+        self._missed(limits.keys() - drafts.keys())
+
+    def _missed(self, requests: Iterable[Request]) -> None:
+        """Record searches of drafts for requests that then have none."""
         quick = min(self._plain.measured.values(), default=0.0) < _SLOW_SECONDS
-        for request in limits.keys() - drafts.keys():
+        for request in requests:
             self._state(request).missed(len(request.tokens), quick=quick)
 
     def verified(self, rows: int, seconds: float, results: Mapping[Request, tuple[int, int]]) -> None:
@@ -202,14 +248,22 @@ class DraftPolicy:
         self._steps += 1
         self._run = (0, 0, 0.0)
         self._verifying.update(verified_rows(rows), seconds)
+        probed: list[Request] = []
+        failed = False
         for request, (drafted, accepted) in results.items():
-            self._state(request).verified(len(request.tokens), drafted, accepted)
+            state = self._state(request)
+            state.verified(len(request.tokens), drafted, accepted)
+            if state.paused:
+                probed.append(request)
+                failed = failed or accepted < drafted
             self._right = _KEPT * self._right + accepted
             self._tried = _KEPT * self._tried + accepted + (accepted < drafted)
             request.draft_tokens += drafted
             request.accepted_tokens += accepted
             counts["draft_tokens"] += drafted
             counts["accepted_tokens"] += accepted
+        for request in probed if failed else ():  # together, so that their next trials share a step
+            self._state(request).pause(len(request.tokens))
         tried = counts["draft_tokens"]
         if tried >= _NOTHING_RIGHT and not counts["accepted_tokens"] and not self._warned:
             self._warned = True
@@ -222,89 +276,7 @@ class DraftPolicy:
         return found
 
 
-class Acceptance:
-    """The share of a request's draft tokens that is accepted, and the position at which the next ones are tried.
-
-    most: maximum draft tokens of the next try. paused: True if drafts did not pay; the next one is a probe. off: True
-    if they are not tried any more. stopped: True after the first pause.
-    """
-
-    def __init__(self) -> None:
-        self.most = FIRST_DRAFT
-        self.paused = self.off = self.stopped = False
-        self._right = self._tried = 0.0
-        self._pause = _FIRST_PAUSE
-        self._misses = 0
-        self._next = 0  # number of the request's tokens from which a draft is tried
-
-    def probability(self, prior: float) -> float:
-        """Return the probability that a draft token is accepted if those before it are: one standard error above the
-        estimate, because an estimate that is too low causes too few draft tokens to correct it."""
-        tried = self._tried + _PRIOR_WEIGHT
-        mean = (self._right + _PRIOR_WEIGHT * prior) / tried
-        return min(1.0, mean + math.sqrt(mean * (1 - mean) / tried))
-
-    def wait(self, tokens: int) -> float:
-        """Return the number of tokens until the next try, inf if there is none. tokens: length of the request."""
-        return math.inf if self.off else max(0, self._next - tokens)
-
-    def verified(self, tokens: int, drafted: int, accepted: int) -> None:
-        """Record a verification. tokens: length of the request after it."""
-        self._right = _KEPT_OF_REQUEST * self._right + accepted
-        self._tried = _KEPT_OF_REQUEST * self._tried + accepted + (accepted < drafted)
-        self._misses = 0
-        if accepted == drafted:
-            self.most = min(2 * max(self.most, drafted), MAX_DRAFT)
-            self._next = tokens
-        elif self.paused:
-            self.pause(tokens)
-
-    def missed(self, tokens: int, *, quick: bool) -> None:
-        """Record a search that found no draft. tokens: length of the request. quick: True if tokens take so little time
-        that the next search is delayed, longer each time."""
-        self._next = tokens + (min(1 << self._misses, _MAX_WAIT) if quick else 1)
-        self._misses += 1
-
-    def pause(self, tokens: int) -> None:
-        """Stop trying drafts for some tokens, because they do not pay."""
-        self.paused = True
-        self.off = self._pause > _LAST_PAUSE
-        self._next = tokens + self._pause
-        self._pause *= 2
-        self.most = FIRST_DRAFT
-
-    def resume(self) -> None:
-        """End the pause, because drafts pay again."""
-        self.paused = False
-        self._pause = _FIRST_PAUSE
-
-
-class StepCosts:
-    """Median seconds of steps by number of rows; other programs may delay single steps. The first measurement of a size
-    is ignored, because it includes compilation and recording."""
-
-    def __init__(self) -> None:
-        self._last: dict[int, deque[float]] = {}
-        self.measured: dict[int, float] = {}
-        """The medians by number of rows."""
-
-    def is_new(self, rows: int) -> bool:
-        """Return True if this size has not been measured."""
-        return rows not in self._last
-
-    def update(self, rows: int, seconds: float) -> None:
-        """Add a measurement."""
-        last = self._last.get(rows)
-        if last is None:
-            self._last[rows] = deque(maxlen=_LAST_STEPS)
-            return
-        last.append(seconds)
-        self.measured[rows] = statistics.median(last)
-
-
-def interpolated(points: Mapping[int, float], rows: Sequence[int]) -> list[float]:
-    """Return the seconds of steps of these numbers of rows by linear interpolation, outside of `points` those of the
-    nearest point. There must be at least one point."""
-    sizes = sorted(points)
-    seconds: list[float] = np.interp(rows, sizes, [points[size] for size in sizes]).tolist()
-    return seconds
+@cache
+def _plain_rows(requests: int) -> int:
+    """Return the rows, padding included, of a step without draft tokens."""
+    return padded_rows(requests, ANY_ROWS)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.speculation.drafter import Drafter
+
+_DRAWN = 1024
+"""Random numbers drawn at once."""
 
 Texts = Mapping[tuple[int, ...], list[int]]
 """Generated tokens by prompt."""
@@ -24,17 +28,26 @@ class SimulatedDrafter:
         self._probability = probability
         self._vocab = vocab
         self._random = np.random.default_rng(0)
+        self._wrong: list[bool] = []  # drawn in advance, as that is quicker
+        self._of_request: WeakKeyDictionary[Request, list[int]] = WeakKeyDictionary()
 
     def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
         """Return the next tokens of each text, some of them replaced by wrong ones."""
         self._inner.propose(limits)
         drafts: dict[Request, list[int]] = {}
         for request, limit in limits.items():
-            text = self._texts[tuple(request.tokens[: request.prompt_tokens])]
-            coming = text[request.generated_tokens :][:limit]
-            wrong = self._random.random(len(coming)) >= self._probability
-            drafts[request] = [(token + bool(no)) % self._vocab for token, no in zip(coming, wrong, strict=True)]
+            text = self._of_request.get(request)
+            if text is None:
+                text = self._of_request[request] = self._texts[tuple(request.tokens[: request.prompt_tokens])]
+            done = request.generated_tokens
+            drafts[request] = [(token + self._draw()) % self._vocab for token in text[done : done + limit]]
         return drafts
+
+    def _draw(self) -> bool:
+        """Return whether the next draft token is wrong."""
+        if not self._wrong:
+            self._wrong = (self._random.random(_DRAWN) >= self._probability).tolist()
+        return self._wrong.pop()
 
     def committed(self, request: Request, row: int, drafted: int, accepted: int) -> None:
         """Pass the result to the inner drafter."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bitnet_hal.device import ANY_ROWS, View
+from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES
 from bitnet_hal.testing.cases.case import BATCH_ROWS, Array, Arrays, Case, CaseLaunch
 from bitnet_hal.testing.cases.registry import batches_of
 from bitnet_hal.testing.workbench import Bench
@@ -115,6 +116,40 @@ class InvarianceRules:
         finally:
             bench.launcher.tuned_rows = 0
         assert not any(differences), "\n".join(filter(None, differences))
+
+    def test_refined_logits_are_those_of_dense(self, bench: Bench) -> None:
+        """With the feature "refined-as-dense", refine_logits must compute the bits of matmul_dense in launches of up to
+        as many rows as that is batch-invariant for."""
+        if "refined-as-dense" not in bench.device.info.features:
+            pytest.skip("the device does not have the feature")
+        limit = min(bench.device.info.invariant_rows(["matmul_dense"]), SOME)
+        bench.launcher.tuned_rows = limit
+        try:
+            for case in batches_of("refine_logits"):
+                for rows in sorted({1, min(8, limit), min(9, limit), limit}):
+                    _compare_refined(bench, BatchCase.of(case).part(0, rows))
+        finally:
+            bench.launcher.tuned_rows = 0
+
+
+def _compare_refined(bench: Bench, refine: CaseLaunch) -> None:
+    """Compute all logits of a launch of refine_logits, also with matmul_dense, and compare their bits."""
+    bounds = np.full_like(refine.arrays["bound"], np.nan)  # so that no logit stays approximate
+    refine = CaseLaunch(refine.params, {**refine.arrays, "bound": bounds}, refine.constants)
+    refined = bench.prepare(CATALOGUE["refine_logits"], refine)
+    sizes = {name: refine.params[name] for name in ("rows", "outs", "width")}
+    params = {**sizes, "y_stride": refine.params["stride"], "y_first": 0}
+    arrays = {"x": refine.arrays["x"], "w": refine.arrays["w"], "y": refine.arrays["logits"]}
+    dense = bench.prepare(CATALOGUE["matmul_dense"], CaseLaunch(params, arrays, {"DTYPE": DENSE_TYPES.index("f16")}))
+    refined.run(bench.device)
+    dense.run(bench.device)
+    got = bench.take("refine_logits", refined.views["logits"], np.uint32)
+    wanted = bench.take("matmul_dense", dense.views["y"], np.uint32)
+    bench.tidy()
+    wrong = np.flatnonzero(got != wanted)
+    assert not wrong.size, (
+        f"{wrong.size} of {got.size} logits of {sizes['rows']} rows differ from those of matmul_dense"
+    )
 
 
 def first_difference(bench: Bench, case: Case, limit: int) -> str:

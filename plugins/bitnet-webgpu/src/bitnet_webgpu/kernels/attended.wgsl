@@ -2,8 +2,6 @@
 // with one workgroup per head, combines them to out. workspace f32[rows, n_heads, SPLITS, HEAD_DIM + 2]: largest score,
 // sum of weights, values.
 
-var<workgroup> split_weight: array<f32, SPLITS>;
-
 fn part_at(row: u32, h: u32, split: u32) -> u32 {
     return ((row * p.n_heads + h) * SPLITS + split) * (HEAD_DIM + 2u);
 }
@@ -26,17 +24,24 @@ fn keep(shares: array<vec2<f32>, TILE_N>, group: vec3<u32>, thread: u32) {
 fn merge_head(group: vec3<u32>, used: bool, thread: u32) { // group.z: index among the TILE_N heads
     let h = group.x * TILE_N + group.z;
     let first = part_at(group.y, h, 0u);
-    var most = LOW;
-    for (var s = 0u; s < SPLITS; s += 1u) { most = max(most, workspace[first + s * (HEAD_DIM + 2u)]); }
-    for (var s = thread; s < SPLITS; s += GROUP) {
-        split_weight[s] = exp(workspace[first + s * (HEAD_DIM + 2u)] - most);
-    }
-    workgroupBarrier();
-    var total = 0.0;
-    for (var s = 0u; s < SPLITS; s += 1u) { total += workspace[first + s * (HEAD_DIM + 2u) + 1u] * split_weight[s]; }
     for (var d = thread; d < HEAD_DIM; d += GROUP) {
+        var scores: array<f32, SPLITS>; // all loads are in flight together
+        var totals: array<f32, SPLITS>;
+        var values: array<f32, SPLITS>;
+        for (var s = 0u; s < SPLITS; s += 1u) {
+            scores[s] = workspace[first + s * (HEAD_DIM + 2u)];
+            totals[s] = workspace[first + s * (HEAD_DIM + 2u) + 1u];
+            values[s] = workspace[first + s * (HEAD_DIM + 2u) + 2u + d];
+        }
+        var most = LOW;
+        for (var s = 0u; s < SPLITS; s += 1u) { most = max(most, scores[s]); }
+        var total = 0.0;
         var sum = 0.0;
-        for (var s = 0u; s < SPLITS; s += 1u) { sum += workspace[first + s * (HEAD_DIM + 2u) + 2u + d] * split_weight[s]; }
+        for (var s = 0u; s < SPLITS; s += 1u) {
+            let weight = exp(scores[s] - most);
+            total += totals[s] * weight;
+            sum += values[s] * weight;
+        }
         out[(group.y * p.n_heads + h) * HEAD_DIM + d] = select(0.0, sum / total, used);
     }
 }

@@ -16,18 +16,23 @@ var<workgroup> own_key: array<u32, ROW_WORDS>;
 var<workgroup> own_value: array<u32, ROW_WORDS>;
 var<workgroup> own_position: u32;
 
-fn key_word(row: u32, i: u32, position: u32) -> u32 {
-    return select(k_cache[row + i], own_key[i], position == own_position); // no branch, since loads would wait for it
+fn key_now(words: vec3<u32>, j: u32, position: u32) -> vec3<u32> {
+    let i = word_index(j);
+    let own = vec3<u32>(own_key[i], select(0u, own_key[min(i + 1u, ROW_WORDS - 1u)], KV == 0u), own_key[0]);
+    return select(words, own, vec3<bool>(position == own_position)); // no branch, since loads would wait for it
 }
 
-fn value_word(row: u32, i: u32, position: u32) -> u32 {
-    return select(v_cache[row + i], own_value[i], position == own_position);
+fn value_now(words: vec3<u32>, j: u32, position: u32) -> vec3<u32> {
+    let i = word_index(j);
+    let own = vec3<u32>(own_value[i], select(0u, own_value[min(i + 1u, ROW_WORDS - 1u)], KV == 0u), own_value[0]);
+    return select(words, own, vec3<bool>(position == own_position));
 }
+
+fn kv_head_of(group: vec3<u32>) -> u32 { return group.x * TILE_N / (p.n_heads / p.n_kv_heads); }
 
 // Loads the queries, and the row's key and value; the first workgroup of their head also stores these.
-fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // returns the key/value head
+fn take_row(row: vec4<i32>, kv_head: u32, group: vec3<u32>, thread: u32) {
     let shared_by = p.n_heads / p.n_kv_heads;
-    let kv_head = group.x * TILE_N / shared_by;
     let position = u32(max(row.y, 0));
     let start = group.y * (p.n_heads + 2u * p.n_kv_heads) * HEAD_DIM;
     let key = start + (p.n_heads + kv_head) * HEAD_DIM;
@@ -43,6 +48,9 @@ fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // returns t
                                                turned(at, 2u * j + 1u, true, position, factor));
         }
     }
+    let value = key + p.n_kv_heads * HEAD_DIM; // loaded here, so that its loads are in flight with the others
+    let first_value = qkv[value + min(thread, HEAD_DIM - 1u)];
+    let second_value = qkv[value + min(thread + GROUP, HEAD_DIM - 1u)];
     let factor = head_factor(key, p.eps, thread);
     for (var d = thread; d < HEAD_DIM; d += GROUP) { head[d] = turned(key, d, false, position, factor); }
     workgroupBarrier();
@@ -52,7 +60,8 @@ fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // returns t
         if (stores) { k_cache[to + i] = own_key[i]; }
     }
     workgroupBarrier();
-    for (var d = thread; d < HEAD_DIM; d += GROUP) { head[d] = qkv[key + p.n_kv_heads * HEAD_DIM + d]; }
+    if (thread < HEAD_DIM) { head[thread] = first_value; }
+    if (thread + GROUP < HEAD_DIM) { head[thread + GROUP] = second_value; }
     workgroupBarrier();
     absmax = head_scale(thread);
     for (var i = thread; i < ROW_WORDS; i += GROUP) {
@@ -60,5 +69,4 @@ fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // returns t
         if (stores) { v_cache[to + i] = own_value[i]; }
     }
     workgroupBarrier();
-    return kv_head;
 }

@@ -4,6 +4,7 @@
 #include "cache_rows.wgsl"
 #include "store_row.wgsl"
 #include "turn.wgsl"
+#include "cache_pairs.wgsl"
 #include "attend.wgsl"
 #include "rope_attention_bindings.wgsl"
 #include "attended.wgsl"
@@ -12,9 +13,11 @@
 @compute @workgroup_size(GROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = step[group.y];
-    let kv_head = take_row(row, group, thread);
+    let kv_head = kv_head_of(group);
     let range = share_of(select(0u, u32(row.y) + 1u, row.y >= 0 && row.z >= 0), group.z);
-    keep(attend(u32(row.w), kv_head, range.x, range.y, thread), group, thread);
+    let fetched = fetch(u32(row.w), kv_head, range.x, range.y, thread);
+    take_row(row, kv_head, group, thread);
+    keep(attend(fetched, u32(row.w), kv_head, range.x, range.y, thread), group, thread);
 }
 
 @compute @workgroup_size(GROUP)

@@ -26,17 +26,29 @@ struct Activations {
                 q[b][s] = there && g < rows ? ((const Pair*)(tokens.q + g * 288))[16 * b + 4 * s + t % 2 * 2 + t / 2] : Pair{0, 0};
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                u32 token = 2 * t + e;
-                bool used = there && token < rows;
-                Floats f = used ? tokens.scales(token, b) : Floats{0.0f, 0.0f, 0.0f, 0.0f};
-                Integers sum = used ? ((const Integers*)tokens.qsum)[2 * token + b] : Integers{0, 0, 0, 0};
-                minus[b][e] = minus_of(f, sum);
-                factor[b][0][e] = f.x * (1.0f / 64.0f), factor[b][1][e] = f.y * (1.0f / 16.0f);
-                factor[b][2][e] = f.z * (1.0f / 4.0f), factor[b][3][e] = f.w;
+                u32 i = 4 * t + 2 * e + b;
+                Floats f = ((const Floats*)tokens.scale)[i];
+                factor[b][0][e] = f.x, factor[b][1][e] = f.y, factor[b][2][e] = f.z, factor[b][3][e] = f.w;
+                minus[b][e] = ((const float*)tokens.qsum)[4 * i];
             }
         }
     }
 };
+
+// Replaces the scales of this warp's activations of a step by the factors of their planes, and the sums of codes by what
+// the sums of the block start from.
+__device__ inline void prepare(const Columns& columns, const Tokens& tokens, u32 rows) {
+    u32 lane = threadIdx.x % 32, token = lane % 16 / 2, b = lane % 2;
+    bool used = columns.block() + b < columns.all && token < rows;
+    Floats f = used ? tokens.scales(token, b) : Floats{0.0f, 0.0f, 0.0f, 0.0f};
+    Integers sum = used ? ((const Integers*)tokens.qsum)[lane % 16] : Integers{0, 0, 0, 0};
+    sync_warp();
+    if (lane < 16) {
+        ((Floats*)tokens.scale)[lane] = {f.x * (1.0f / 64.0f), f.y * (1.0f / 16.0f), f.z * (1.0f / 4.0f), f.w};
+        ((float*)tokens.qsum)[4 * lane] = minus_of(f, sum);
+    }
+    sync_warp();
+}
 
 // Returns the warp's share of the piece: rows g and g + 8, tokens 2 t and 2 t + 1. weights: in shared memory, scales
 // of the piece's rows from the warp's first block on.
@@ -108,6 +120,7 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
             if (later == 1) copy_wait<1>();
             if (later == 0) copy_wait<0>();
             sync_warp();
+            prepare(columns, tokens_of(columns.step), rows);
             x.load(columns, tokens_of(columns.step), rows);
         }
         Floats value = multiply(pieces[i % DEPTH], x, scales + 16 * PITCH * (i % PIECES) + columns.own());
@@ -121,6 +134,7 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
 #else
     copy_wait<0>();
     sync_warp();
+    prepare(Columns(width, 0), tokens_of(0), rows);
     x.load(Columns(width, 0), tokens_of(0), rows);
     sync_warp();
 #pragma unroll 1

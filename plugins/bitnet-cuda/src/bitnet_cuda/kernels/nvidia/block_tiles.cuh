@@ -3,8 +3,9 @@
 // SECTIONS times STEPS steps, a section for each of the blocks that share them there.
 // Codes of TOGETHER pieces of weight rows are in registers while all tiles are multiplied by them, and those of the
 // next pieces are in flight. Then the warps' shares are added (a round); with several steps, a block has only TOGETHER
-// pieces. Activations lie in shared memory, a place for each warp and tile; that of the next step is copied once a tile
-// has been multiplied.
+// pieces. Loops over rounds and tiles are not unrolled: with twice the instructions most products took longer.
+// Activations lie in shared memory, a place for each warp and tile; that of the next step is copied once a tile has been
+// multiplied.
 #define TILE_SUMS (TOGETHER * 128)      // sums of a warp for a tile, in a round
 #define ROUND_SUMS (TILES * TILE_SUMS)  // sums of a warp, and of a block, in a round
 #define ROOM ROUND_SUMS
@@ -103,14 +104,27 @@ __device__ inline void multiply_tile(Floats (&value)[TOGETHER], const Tokens& to
     }
 }
 
+// Leaves four sums of a warp, or adds them to those of earlier steps.
+__device__ inline void leave(Floats& to, const Floats& value, bool first) {
+    to = STEPS == 1 || first ? value : Floats{to.x + value.x, to.y + value.y, to.z + value.z, to.w + value.w};
+}
+
+// Keeps the compiler from unpacking a piece's codes once for all tiles, which takes more registers than there are.
+__device__ inline void hide(Piece& piece) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        Words& w = piece.codes[j];
+        asm volatile("" : "+r"(w.x), "+r"(w.y), "+r"(w.z), "+r"(w.w));
+    }
+}
+
 // Multiplies the block's weight rows by its tiles. ready(round): called before a round, once the preceding kernels have
 // finished; finish(round, section): with the shares of all warps in place.partial.
 template <class RowOf, class Ready, class Finish>
 __device__ inline void multiply_tiles(const Places& place, const Words* w, const float* wscale, const void* q, const float* scale,
                                       const int* qsum, const float* squares, const Rows& rows, u32 width, RowOf row_of, Ready ready,
                                       Finish finish) {
-    Piece pieces[2][TOGETHER];
-    Floats sum[STEPS > 1 ? TILES : 1][TOGETHER];
+    Piece pieces[TOGETHER], next[TOGETHER];
     auto load = [&](Piece (&to)[TOGETHER], u32 r) {
 #pragma unroll
         for (u32 p = 0; p < TOGETHER; p++) to[p].load(Columns(width, r / ROUNDS), w, r % ROUNDS * TOGETHER + p, row_of);
@@ -131,8 +145,8 @@ __device__ inline void multiply_tiles(const Places& place, const Words* w, const
     };
     let_next_start();
     load_scales(Columns(width, 0), place.scales, wscale, width, row_of);
-    load(pieces[0], 0);
-    if (SPANS * ROUNDS > 1) load(pieces[1], 1);
+    load(pieces, 0);
+    if (SPANS * ROUNDS > 1) load(next, 1);
     wait_for_previous();
 #pragma unroll
     for (u32 tile = 0; tile < TILES; tile++) copy(0, tile);
@@ -142,47 +156,40 @@ __device__ inline void multiply_tiles(const Places& place, const Words* w, const
     copy_wait<TILES>();  // the scales of weights
     __syncthreads();
 #pragma unroll 1
-    for (u32 two = 0; two < SPANS * ROUNDS; two += 2)
+    for (u32 r = 0; r < SPANS * ROUNDS; r++) {
+        u32 span = r / ROUNDS, round = r % ROUNDS;
+        Columns columns(width, span);
+        bool begins = span % STEPS == 0, ends = span % STEPS == STEPS - 1;
+        if (r > 0) {
 #pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            u32 r = two + i, span = r / ROUNDS, round = r % ROUNDS;
-            if (r >= SPANS * ROUNDS) break;
-            Columns columns(width, span);
-            bool ends = STEPS == 1 || span % STEPS == STEPS - 1;
-            if (span / STEPS == SECTIONS - 1) ready(round);
-#pragma unroll
-            for (u32 p = 0; p < TOGETHER; p++)
-                for (int j = 0; j < 2; j++) pieces[i][p].codes[j] = regrouped(pieces[i][p].codes[j]);
-#pragma unroll
-            for (u32 tile = 0; tile < TILES; tile++) {
-                copy_wait<TILES - 1>();  // a group follows after each tile
-                if (8 * tile < rows.count) {
-                    Tokens tokens = tokens_of(tile);
-                    if (round == 0) prepare(tokens, columns, 8 * tile, rows.count);
-                    Floats value[TOGETHER];
-                    multiply_tile(value, tokens, pieces[i], place.scales + 16 * TOGETHER * PITCH * round + columns.own());
-                    Floats* to = (Floats*)(place.partial + threadIdx.x / 32 * ROUND_SUMS + tile * TILE_SUMS) + threadIdx.x % 32;
-#pragma unroll
-                    for (u32 p = 0; p < TOGETHER; p++) {
-#if STEPS > 1
-                        Floats& all = sum[tile][p];
-                        if (span % STEPS == 0) all = {0.0f, 0.0f, 0.0f, 0.0f};
-                        all.x += value[p].x, all.y += value[p].y, all.z += value[p].z, all.w += value[p].w;
-                        if (ends) to[32 * p] = all;
-#else
-                        to[32 * p] = value[p];
-#endif
-                    }
-                }
-                if (round == ROUNDS - 1) sync_warp();  // all lanes have read the tile
-                copy(round == ROUNDS - 1 ? span + 1 : SPANS, tile);
-            }
-            if (r + 2 < SPANS * ROUNDS) load(pieces[i], r + 2);
-            if (!ends) continue;
-            __syncthreads();
-            finish(round, span / STEPS);
-            if (r + 1 < SPANS * ROUNDS) __syncthreads();
+            for (u32 p = 0; p < TOGETHER; p++) pieces[p] = next[p];
+            if (r + 1 < SPANS * ROUNDS) load(next, r + 1);
         }
+        if (span / STEPS == SECTIONS - 1) ready(round);
+#pragma unroll
+        for (u32 p = 0; p < TOGETHER; p++)
+            for (int j = 0; j < 2; j++) pieces[p].codes[j] = regrouped(pieces[p].codes[j]);
+#pragma unroll 1
+        for (u32 tile = 0; tile < TILES; tile++) {
+            copy_wait<TILES - 1>();  // a group follows after each tile
+            if (8 * tile < rows.count) {
+                Tokens tokens = tokens_of(tile);
+                if (round == 0) prepare(tokens, columns, 8 * tile, rows.count);
+                Floats value[TOGETHER];
+                for (u32 p = 0; p < TOGETHER; p++) hide(pieces[p]);
+                multiply_tile(value, tokens, pieces, place.scales + 16 * TOGETHER * PITCH * round + columns.own());
+                Floats* to = (Floats*)(place.partial + threadIdx.x / 32 * ROUND_SUMS + tile * TILE_SUMS) + threadIdx.x % 32;
+#pragma unroll
+                for (u32 p = 0; p < TOGETHER; p++) leave(to[32 * p], value[p], begins);
+            }
+            if (round == ROUNDS - 1) sync_warp();  // all lanes have read the tile
+            copy(round == ROUNDS - 1 ? span + 1 : SPANS, tile);
+        }
+        if (!ends) continue;
+        __syncthreads();
+        finish(round, span / STEPS);
+        if (r + 1 < SPANS * ROUNDS) __syncthreads();
+    }
 }
 
 // Sum i of ROUND_SUMS of a round: its weight row among the block's, and its token.

@@ -77,9 +77,11 @@ __device__ inline void join_head(u32* workspace, size_t head, u32 splits, float*
     for (u32 first = 0; first < splits; first += MOST) {
         Floats values[MOST][FOURS];
 #pragma unroll
-        for (u32 i = 0; i < MOST * FOURS; i++)
+        for (u32 i = 0; i < MOST * FOURS; i++) {
+            if (FRESH > 1) values[i / FOURS][i % FOURS] = {0.0f, 0.0f, 0.0f, 0.0f};  // else registers hold it over the turns
             if (first + i / FOURS < splits)
                 values[i / FOURS][i % FOURS] = ((const Floats*)(parts + (first + i / FOURS) * PART))[1 + four_of(i % FOURS)];
+        }
         if (first == 0) {
             float weight = share(top, own, warp_max(top));
             weights[lane] = weight;

@@ -4,7 +4,8 @@
 // of its own, from qkv: they are not in the cache yet. With FRESH > 1 the shares of the positions depend on the row's
 // position alone, at least SHARE for each block, so a row's result has the same bits in every batch.
 // A block processes 16 TILES positions per warp at a time (a round), all warps in the same step: with so few queries,
-// latency limits a step. If there are more positions than a round, blocks share them, 16 per warp each.
+// latency limits a step. If there are more positions than a round, blocks share them, 16 per warp each: a share of a row
+// for each block or, with FRESH > 1, the shares of all rows in turns (turns_of_rows.cuh).
 //   scores[16 positions x 8] = K[16 x DIM] . q^T, one warp per 16 positions: the columns are four heads as high and low
 //   f16; one thread computes the weights exp(score - largest) of two positions of a head;
 //   out^T[16 elements x 8] += V^T[16 x positions] . weights^T, one warp per 16 elements and every PARTSth tile of 16
@@ -29,11 +30,19 @@
 #define KEPT (DIM <= 128)              // queries stay in registers
 #define SLICES (DIM / 16)
 #define PARTS (WARPS / SLICES)
+#ifdef SHARES  // of a row, at most, if SPLITS blocks take those of all rows in turns
+#undef SPLITS
+#define SPLITS SHARES
+#endif
+#ifndef LIKE  // sums have the order that LIKE times as many warps with a tile each would give them
+#define LIKE 1
+#endif
 #define TOGETHER (WARPS / PARTS < 4 ? WARPS / PARTS : 4)  // tiles of values that a warp multiplies even if they have no positions
 
 #include "attention_parts.cuh"
 #include "joined_heads.cuh"
 #include "turned_heads.cuh"
+#include "turns_of_rows.cuh"
 
 #define FRESH_APART (FRESH > 8)  // new keys and values follow the cached values in dynamic shared memory
 
@@ -44,7 +53,7 @@ struct Shared {
 #endif
     Floats scores[ROUND];       // of four heads
     u32 weights[ROUND / 2][8];  // two positions each; columns as for queries
-    float mixed[PARTS][4][DIM], tops[WARPS * TILES][4], totals[WARPS][4], rescale[4], largest[4], joined[4][32];
+    float mixed[LIKE * PARTS][4][DIM], tops[WARPS * TILES][4], totals[LIKE * WARPS][4], rescale[4], largest[4], joined[4][32];
 };
 
 // The positions of a key/value head that a block processes. Those from `fresh` on are not in the cache yet.
@@ -138,15 +147,14 @@ struct Pairs {
     }
 };
 
-// Turns them into weights, stored in s; top and total: the head's largest score and this thread's sum so far.
-__device__ inline void weigh(Shared& s, const Pairs& pairs, u32 tiles, float& top, float& total) {
+// Turns them into weights, stored in s; top and total: the head's largest score and this thread's sums so far.
+__device__ inline void weigh(Shared& s, const Pairs& pairs, u32 tiles, float& top, float (&total)[LIKE]) {
     u32 h = threadIdx.x % 4;
-    float before = top, sum = 0.0f;
+    float before = top, sum[LIKE] = {};
 #pragma unroll
     for (u32 w = 0; w < WARPS * TILES; w += 8)
         if (w < WARPS * tiles) top = fmaxf(top, s.tops[w + threadIdx.x % 32 / 4][h]);
     for (int d = 4; d < 32; d *= 2) top = fmaxf(top, shuffle_xor(top, d));
-    float rescale = total == 0.0f ? 0.0f : expf(before - top);
 #pragma unroll
     for (u32 j = 0; j < TILES; j++) {
         if (j >= tiles) break;
@@ -154,9 +162,13 @@ __device__ inline void weigh(Shared& s, const Pairs& pairs, u32 tiles, float& to
         float b = pairs.b[j] == minus_infinity() ? 0.0f : expf(pairs.b[j] - top);
         u32* to = s.weights[threadIdx.x / 4 + j * (SPAN / 2)];
         split_halves(a, b, to[h], to[4 + h]);
-        sum += a + b;
+        sum[j % LIKE] += a + b;
     }
-    total = total * rescale + sum;
+#pragma unroll
+    for (int i = 0; i < LIKE; i++) {
+        float rescale = total[i] == 0.0f ? 0.0f : expf(before - top);
+        total[i] = total[i] * rescale + sum[i];
+    }
     if (threadIdx.x < 4) s.rescale[h] = before == minus_infinity() ? 0.0f : expf(before - top);
 }
 
@@ -182,50 +194,35 @@ __device__ inline u32 rows_before(const Row* step, u32 row) {
     return before;
 }
 
-#if JOINED
-#define CODES_OF_HEADS , u32 *out_q, float *out_scale, int *out_qsum
-#else
-#define CODES_OF_HEADS
-#endif
+// The arguments of a launch.
+struct Launch {
+    const float* qkv;
+    const Row* step;
+    const CosSin* rope;
+    const float *q_gamma, *k_gamma;
+    u32 *k_cache, *v_cache;
+    const int* tables;
+    Output output;
+    u32 *workspace, n_heads, n_kv_heads, max_blocks;
+    float scale, eps;
+};
 
-KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, const CosSin* rope, const float* q_gamma, const float* k_gamma,
-                      u32* k_cache, u32* v_cache, const int* tables, float* out, u32* workspace CODES_OF_HEADS, u32 rows, u32 n_heads,
-                      u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale, float eps,
-                      const u8* ahead, u32 ahead_bytes) {
-    DYNAMIC_SHARED(Words, pool);  // values: [BUFFERS][ROUND][CHUNKS]
-    __shared__ Shared s;
+// Computes a share of a row's positions for the block's heads; the last of its blocks to end combines them.
+__device__ inline void attend(const Launch& of, Shared& s, Words* pool, u32 row, u32 split, u32 splits) {
 #if FRESH_APART
     const Heads own = {s.queries, (Fresh*)(pool + BUFFERS * ROUND * CHUNKS)};
 #else
     const Heads own = {s.queries, s.fresh};
 #endif
-    u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
-    u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-#if JOINED
-    const Output output = {out, {out_q, out_scale, out_qsum}};
-#else
-    const Output output = {out};
-#endif
-    let_next_start();
-    fetch_ahead(ahead, ahead_bytes);
-    Row now = step[row];
-    u32 last = (u32)now.position, length = last + 1;
-    u32 splits = (length + SHARE - 1) / SHARE;
-    if (FRESH == 1 && rows == 1) splits = max(splits, min((length + SPAN / 2 - 1) / (SPAN / 2), (u32)FINE_PARTS));
-    splits = SPLITS == 1 || length <= ROUND ? 1 : min((u32)SPLITS, splits);
-    bool used = now.position >= 0 && now.slot >= 0;
-    if (split >= splits) return;  // only split 0 needs to wait
-    if (!used) {
-        wait_for_previous();
-        if (split == 0 && warp < H) output.clear((size_t)row * n_heads + first_head + warp);
-        return;
-    }
-    u32 before = rows_before(step, row);
+    u32 first_head = blockIdx.x * H, per_kv = of.n_heads / of.n_kv_heads, kv_head = first_head / per_kv;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    Row now = of.step[row];
+    u32 last = (u32)now.position, length = last + 1, before = rows_before(of.step, row);
     // shares are multiples of 16, so that no tile crosses a cache block
     u32 each = ((length + splits - 1) / splits + 15) / 16 * 16, begin = split * each, end = min(length, begin + each);
-    Positions at = {(const Words*)k_cache, (const Words*)v_cache, tables + (size_t)now.sequence * max_blocks,
-                    n_kv_heads, kv_head, end, last - before};
-    TurnedHeads heads = {rope + (size_t)last * (DIM / 2), q_gamma, k_gamma, before + 1};
+    Positions at = {(const Words*)of.k_cache, (const Words*)of.v_cache, of.tables + (size_t)now.sequence * of.max_blocks,
+                    of.n_kv_heads, kv_head, end, last - before};
+    TurnedHeads heads = {of.rope + (size_t)last * (DIM / 2), of.q_gamma, of.k_gamma, before + 1};
     heads.load(warp);
     Keys keys[TILES];
 #pragma unroll
@@ -236,21 +233,21 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
     wait_for_previous();
     auto head_of = [&](u32 which) {
         u32 of_row = row - (which < 4 ? 0 : which / 2 - 2);
-        u32 head = which < 4 ? first_head + which : n_heads + kv_head + which % 2 * n_kv_heads;
-        return qkv + ((size_t)of_row * (n_heads + 2 * n_kv_heads) + head) * DIM;
+        u32 head = which < 4 ? first_head + which : of.n_heads + kv_head + which % 2 * of.n_kv_heads;
+        return of.qkv + ((size_t)of_row * (of.n_heads + 2 * of.n_kv_heads) + head) * DIM;
     };
-    heads.store(own, head_of, eps);
+    heads.store(own, head_of, of.eps);
     if (end == length && first_head % per_kv == 0 && threadIdx.x < 2 * CHUNKS) {
-        size_t to = ((size_t)now.slot / KV_BLOCK * n_kv_heads + kv_head) * KV_BLOCK + now.slot % KV_BLOCK;
+        size_t to = ((size_t)now.slot / KV_BLOCK * of.n_kv_heads + kv_head) * KV_BLOCK + now.slot % KV_BLOCK;
         u32 chunk = threadIdx.x % CHUNKS;
-        ((Words*)(threadIdx.x < CHUNKS ? k_cache : v_cache))[to * CHUNKS + chunk] = own.fresh[threadIdx.x / CHUNKS][chunk];
+        ((Words*)(threadIdx.x < CHUNKS ? of.k_cache : of.v_cache))[to * CHUNKS + chunk] = own.fresh[threadIdx.x / CHUNKS][chunk];
     }
     Words q[K_PARTS];
 #pragma unroll
     for (int c = 0; c < K_PARTS; c++)
         if (KEPT && begin + 16 * warp < end) q[c] = s.queries[g][t + 4 * c];
-    float top = minus_infinity(), total = 0.0f;        // of head threadIdx.x % 4
-    float acc[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
+    float top = minus_infinity(), total[LIKE] = {};  // of head threadIdx.x % 4
+    float acc[LIKE][2][4] = {};
     u32 slice = warp % SLICES, part = warp / SLICES;
     Words* values = pool;
     for (u32 start = begin;; start += ROUND) {
@@ -268,7 +265,7 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
                         if (back <= before) keys[j][i][c] = own.fresh[2 * back][t + 4 * c];
                 }
             }
-            score(s, keys[j], q, tile, count, scale);
+            score(s, keys[j], q, tile, count, of.scale);
         }
         Pairs pairs;
         pairs.read(s, tiles);
@@ -287,7 +284,7 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
         __syncthreads();
         if (start > begin)
 #pragma unroll
-            for (int i = 0; i < 8; i++) acc[i / 4][i % 4] *= s.rescale[(2 * t + i % 2) % 4];
+            for (int i = 0; i < 8 * LIKE; i++) acc[i / 8][i / 4 % 2][i % 4] *= s.rescale[(2 * t + i % 2) % 4];
 #pragma unroll
         for (u32 j = 0; j < TILES * WARPS / PARTS; j += TOGETHER)
             if (j == 0 || 16 * PARTS * j < count)
@@ -295,7 +292,7 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
                 for (u32 i = j; i < j + TOGETHER; i++) {  // positions past the end have weight 0
                     u32 a[4], tile = i * PARTS + part, p = (16 * tile < count ? 16 * tile : 0) + lane % 8 + lane / 16 * 8;
                     load_matrices_transposed(a, values + value_at(p, 2 * slice + lane / 8 % 2));
-                    mma_half(acc[i % 2], a, s.weights[8 * tile + t][g], s.weights[8 * tile + 4 + t][g]);
+                    mma_half(acc[i % LIKE][i / LIKE % 2], a, s.weights[8 * tile + t][g], s.weights[8 * tile + 4 + t][g]);
                 }
         if (start + ROUND >= end) break;
         __syncthreads();
@@ -303,26 +300,61 @@ KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, cons
         if (BUFFERS == 2) values = pool + (values == pool ? ROUND * CHUNKS : 0);
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) {  // elements g, g, g + 8, g + 8 of the slice; heads 2t % 4 and the next
-        float sum = acc[0][i] + acc[1][i];
+    for (int i = 0; i < 4 * LIKE; i++) {  // elements g, g, g + 8, g + 8 of the slice; heads 2t % 4 and the next
+        float sum = acc[i / 4][0][i % 4] + acc[i / 4][1][i % 4];
         sum += shuffle_xor(sum, 2);
-        if (t < 2) s.mixed[part][2 * t + i % 2][16 * slice + g + i / 2 * 8] = sum;
+        if (t < 2) s.mixed[i / 4 * PARTS + part][2 * t + i % 2][16 * slice + g + i % 4 / 2 * 8] = sum;
     }
-    for (int d = 4; d < 32; d *= 2) total += shuffle_xor(total, d);
-    if (lane < 4) s.totals[warp][lane] = total;
+#pragma unroll
+    for (int i = 0; i < LIKE; i++) {
+        for (int d = 4; d < 32; d *= 2) total[i] += shuffle_xor(total[i], d);
+        if (lane < 4) s.totals[i * WARPS + warp][lane] = total[i];
+    }
     if (threadIdx.x < 4) s.largest[threadIdx.x] = top;
     __syncthreads();
     if (warp >= H) return;
-    size_t head = (size_t)row * n_heads + first_head + warp;
+    size_t head = (size_t)row * of.n_heads + first_head + warp;
     Part result = {};
     result.top = s.largest[warp];
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) result.total += s.totals[w][warp];
+    for (int w = 0; w < LIKE * WARPS; w++) result.total += s.totals[w][warp];
 #pragma unroll
-    for (int i = 0; i < PARTS * FOURS; i++)
+    for (int i = 0; i < LIKE * PARTS * FOURS; i++)
         add(result.sum[i % FOURS], ((const Floats*)s.mixed[i / FOURS][warp])[four_of(i % FOURS)], 1.0f);
     if (splits == 1)
-        output.write(head, result.sum, result.total);
-    else if (last_to_leave(workspace, head, split, splits, result))
-        join_head(workspace, head, splits, s.joined[warp], output);
+        of.output.write(head, result.sum, result.total);
+    else if (last_to_leave(of.workspace, head, split, splits, result))
+        join_head(of.workspace, head, splits, s.joined[warp], of.output);
+}
+
+#if JOINED
+#define CODES_OF_HEADS , u32 *out_q, float *out_scale, int *out_qsum
+#define OUTPUT {out, {out_q, out_scale, out_qsum}}
+#else
+#define CODES_OF_HEADS
+#define OUTPUT {out}
+#endif
+
+KERNEL_RESIDENT(RESIDENT) ROPE_ATTENTION(const float* qkv, const Row* step, const CosSin* rope, const float* q_gamma, const float* k_gamma,
+                      u32* k_cache, u32* v_cache, const int* tables, float* out, u32* workspace CODES_OF_HEADS, u32 rows, u32 n_heads,
+                      u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale, float eps,
+                      const u8* ahead, u32 ahead_bytes) {
+    DYNAMIC_SHARED(Words, pool);  // values: [BUFFERS][ROUND][CHUNKS]
+    __shared__ Shared s;
+    const Launch of = {qkv, step, rope, q_gamma, k_gamma, k_cache, v_cache, tables, OUTPUT, workspace, n_heads, n_kv_heads, max_blocks, scale, eps};
+    let_next_start();
+    fetch_ahead(ahead, ahead_bytes);
+    const Turns turns(step, rows);
+    for (u32 i = turns.first(); i < turns.count; i += gridDim.z) {  // a block without a turn need not wait
+        Turn turn = turns[i];
+        Row row = step[turn.row];
+        if (row.position >= 0 && row.slot >= 0) {
+            attend(of, s, pool, turn.row, turn.split, shares_of(row, rows));
+        } else {
+            u32 warp = threadIdx.x / 32;
+            wait_for_previous();
+            if (warp < H) of.output.clear((size_t)turn.row * n_heads + blockIdx.x * H + warp);
+        }
+        if (FRESH == 1) break;
+    }
 }
