@@ -208,3 +208,21 @@ def test_several_devices(bitnet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert (shown.code, "rocm:0 (fake rocm device (numpy))" in shown.out, "sum" in shown.out) == (0, True, True)
     assert bitnet(*arguments, "--profile", tmp_path / "trace.json").code == 2
     assert "no device cuda:3" in bitnet("bench", "--synthetic", "tiny", "-d", "cuda:0,cuda:3").err
+
+
+@pytest.mark.usefixtures("everything_joined")
+def test_the_layers_of_ten_requests_are_offered_to_the_device_as_wholes(monkeypatch, make_engine, run_all) -> None:
+    sizes: set[int] = set()
+    run = NumpyDevice._run
+
+    def sized(self: NumpyDevice, launch: Any) -> None:
+        if launch.kernel.spec.name == "decoder_layer":
+            sizes.add(launch.kernel.spec.unpack(launch.params)["rows"])
+        run(self, launch)
+
+    monkeypatch.setattr(NumpyDevice, "_run", sized)
+    engine = make_engine("silu", max_sequences=10)
+    for first in range(10):
+        engine.add_request([1, 2, 3 + first], max_tokens=4)
+    run_all(engine)
+    assert max(sizes) >= 10

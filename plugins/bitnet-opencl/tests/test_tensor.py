@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from bitnet_hal.driver.sources import with_includes
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.testing.cases.case import Case, expected
-from bitnet_hal.testing.cases.registry import all_cases, batches_of
+from bitnet_hal.testing.cases.registry import all_cases, batches_of, cases_of
 from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.testing.rules.invariance import first_difference
 from bitnet_hal.testing.workbench import Bench
@@ -22,7 +23,17 @@ from bitnet_opencl import clc
 from bitnet_opencl.clc.nvidia_tuning import BATCH_ROWS, NARROW_OUTS
 
 EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encoding="utf-8")
-COLLECTIVE = ("multiply_block", "load_pair", "load_few")
+COLLECTIVE = (
+    "multiply_block",
+    "load_pair",
+    "load_few",
+    "load_part",
+    "sum_parts",
+    "add_products",
+    "multiply_rows",
+    "multiply_pair",
+    "exchange_words",
+)
 """Functions in which lanes exchange values."""
 KERNELS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "norm_matmul", "norm_matmul_glu", "attention")
 
@@ -85,6 +96,29 @@ def test_tensor_cores(bench: Bench, case: Case) -> None:
     prepared.run(bench.device)
     actual = bench.results(case, launch, prepared)
     bench.tidy()
+    check_outputs(case, launch, expected(case.spec, launch), actual)
+
+
+LAYERS = ("rows-4-int8", "rows-3-qwen3-a32", "rows-8", "rows-20", "rows-33-qwen3-a32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", [case for case in cases_of("decoder_layer") if case.label in LAYERS], ids=lambda case: case.id
+)
+def test_layers_of_several_rows(bench: Bench, case: Case) -> None:
+    """A CPU runs one work-group at a time, so there is only one."""
+    info = bench.device.info
+    bench.device.info = replace(info, extra={**info.extra, "members": 1})
+    try:
+        launch = case.launch()
+        prepared = bench.prepare(case.spec, launch)
+        assert prepared.compiled.kernel.tuning.variant in ("few", "batch")
+        prepared.run(bench.device)
+        actual = bench.results(case, launch, prepared)
+    finally:
+        bench.device.info = info
+        bench.tidy()
     check_outputs(case, launch, expected(case.spec, launch), actual)
 
 

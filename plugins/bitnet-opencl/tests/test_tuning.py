@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import ROTATED_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, ROTATED_KERNELS
 from bitnet_hal.testing.launches import tuning_queries
+from bitnet_hal.tuning.query import TuningQuery
 from bitnet_opencl import clc
 from bitnet_opencl.clc.tuning import candidate_tunings
 from bitnet_opencl.describe import KNOWN
@@ -60,3 +61,32 @@ def test_every_source_is_chosen_by_some_device() -> None:
     """So that the launches above reach all variants, and no file is left behind."""
     chosen = set().union(*(chosen_files(info) for info in devices()))
     assert chosen == {path for folder in clc.NVIDIA for path in folder.glob("*.cl")}
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "variant"),
+    [
+        *(("2b4t", 1, ""), ("2b4t", 4, "few"), ("2b4t", 5, "batch"), ("2b4t", 64, "batch")),
+        *(("8b", 1, ""), ("8b", 2, "batch"), ("8b", 32, "batch")),
+    ],
+)
+def test_a_layer_of_several_requests(model: str, rows: int, variant: str) -> None:
+    """Its tiles divide the warps, and its workspace holds the codes of all rows and their scales."""
+    (gpu,) = (info for info in devices() if info.extra["nvidia"])
+    hidden, ffn, heads, kv_heads, block = {"2b4t": (2560, 6912, 20, 5, 0), "8b": (4096, 12288, 32, 8, 128)}[model]
+    params = {"rows": rows, "hidden": hidden, "ffn": ffn, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": 128}
+    constants = {"BLOCK": block, "ABLOCK": 32 if block else 0, "KV": 1, "NORM": 1, "ACT": 0}
+    (tuning,) = candidate_tunings(TuningQuery(CATALOGUE["decoder_layer"], constants, params, gpu))
+    assert tuning.variant == variant
+    if variant == "batch":
+        assert all(16 % tuning.private[f"SPLIT_{name}"] == 0 for name in ("QKV", "X", "UP"))
+        codes = max(rows, 8) * (ffn + 8 * (ffn // 32 if block else 1))
+        assert tuning.workspace >= 4 * tuning.private["CODES_AT"] + codes
+
+
+def test_a_layer_of_more_than_a_batch_is_separate_launches() -> None:
+    (gpu,) = (info for info in devices() if info.extra["nvidia"])
+    params = {"rows": 65, "hidden": 2560, "ffn": 6912, "n_heads": 20, "n_kv_heads": 5, "head_dim": 128}
+    constants = {"BLOCK": 0, "ABLOCK": 0, "KV": 1, "NORM": 1, "ACT": 0}
+    with pytest.raises(UnsupportedError, match="65 rows"):
+        candidate_tunings(TuningQuery(CATALOGUE["decoder_layer"], constants, params, gpu))

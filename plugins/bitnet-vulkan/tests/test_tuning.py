@@ -78,7 +78,8 @@ def test_products_of_very_wide_rows_have_many_workgroups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "rows", "at_once"), [("2b4t", 2, 2), ("2b4t", 4, 4), ("2b4t", 8, 4), ("8b", 4, 2), ("8b", 8, 0)]
+    ("model", "rows", "at_once"),
+    [("2b4t", 2, 2), ("2b4t", 4, 4), ("2b4t", 8, 4), ("2b4t", 32, 0), ("8b", 4, 2), ("8b", 8, 0)],
 )
 def test_a_layer_holds_as_many_rows_as_fit_shared_memory(model: str, rows: int, at_once: int) -> None:
     """0: rows of separate launches. Codes of rows take most of the 48 KiB."""

@@ -41,7 +41,7 @@ class Plan(HeadLayers):
         """
         launches = self._embed(scratch, rows)
         for index, layer in enumerate(self.weights.layers):
-            if decode and rows <= FEW_ROWS and (whole := self._layer(scratch, cache, rows, index, layer)):
+            if decode and (whole := self._layer(scratch, cache, rows, index, layer)):
                 launches.append(whole)
                 continue
             launches += self._attention(scratch, cache, rows, index, layer, decode)

@@ -178,7 +178,7 @@ def _f32(name: str, access: Access, shape: str, size: Size) -> Binding:
 
 DECODER_LAYER = KernelSpec(
     name="decoder_layer",
-    meaning="One decoder layer for few rows that all belong to different sequences: norm_matmul of x with gamma_qkv and w_qkv into qkv; rope_attention of qkv into heads; "
+    meaning="One decoder layer for rows that all belong to different sequences: norm_matmul of x with gamma_qkv and w_qkv into qkv; rope_attention of qkv into heads; "
     "norm_matmul of heads with gamma_o and w_o, added to x; norm_matmul_glu of x with gamma_up and w_up into m; "
     "norm_matmul of m with gamma_down and w_down, added to x. The norms of x are always computed, those of heads and m "
     "if NORM is 1. pad(columns) rounds up to a multiple of 128. The MEMBERS workgroups synchronize with each other, so "

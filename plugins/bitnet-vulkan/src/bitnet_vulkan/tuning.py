@@ -139,8 +139,8 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
     group = 8 * wave if family["software"] else 512
     widest = max(hidden, heads * kv_heads * dim, ffn)
     room = query.padded_rows
-    if query["BLOCK"] and room > MAX_LAYER_ROWS:
-        raise query.unsupported("so many rows with block scales are faster as separate launches")
+    if room > (MAX_LAYER_ROWS if query["BLOCK"] else FEW_ROWS):
+        raise query.unsupported("so many rows are faster as separate launches")
     at_once = min(room, MAX_LAYER_ROWS, group // 32)  # 32 invocations share the largest group of columns with a scale
     while _layer_shared_bytes(query, heads, widest, group, wave, at_once) > family["shared_memory"]:
         at_once //= 2

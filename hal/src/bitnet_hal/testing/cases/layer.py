@@ -113,6 +113,12 @@ def cases() -> Iterator[Case]:
     shapes["rows-4-qwen3-a128"] = LayerShape(256, 384, (4, 2), 64, (90, 7, 128, 64), 1, 0, 1, SILU, 0, 128, 128)
     for rows in (7, 8):
         shapes[f"rows-{rows}"] = LayerShape(256, 640, (8, 2), 64, tuple(range(0, 30 * rows, 30)))
+    shapes["rows-20"] = LayerShape(192, 320, (3, 1), 32, (-1, *range(0, 190, 10)), kv=2)
+    shapes["rows-33-qwen3-a32"] = LayerShape(256, 384, (4, 2), 64, tuple(range(0, 165, 5)), 1, 0, 1, SILU, 0, 64, 32)
+    shapes["rows-32-large"] = LayerShape(2560, 6912, (20, 5), 128, tuple(range(0, 160, 5)))
+    shapes["rows-16-qwen3-large"] = LayerShape(
+        2048, 6144, (16, 8), 128, tuple(range(0, 160, 10)), 1, 0, 1, SILU, 0, 128, 32
+    )
     for label, shape in shapes.items():
         yield Case("decoder_layer", label, _build, (shape,))
     yield Case("decoder_layer", "nan", _nan)

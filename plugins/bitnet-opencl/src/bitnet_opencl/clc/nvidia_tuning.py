@@ -32,8 +32,6 @@ MOST_TILE_PAIRS = 5
 """The maximum pairs of blocks of 16 matrix rows that a warp of a product with norms holds in registers."""
 LOCAL_BYTES = 49152
 """Bytes of local memory per work-group."""
-MEETING_BYTES = 2048
-"""Bytes of counters at the start of the workspace of decoder_layer (meeting.clh)."""
 FLOAT = 4
 """Bytes of an f32."""
 
@@ -118,7 +116,7 @@ def _dense(query: TuningQuery) -> Tuning:
     halves = query["DTYPE"] == 1
     if query.of_device("ptx") and halves and width % 64 == 0 and 1 < query["rows"] <= BATCH_ROWS:
         tile_t = min(32, max(8, query.padded_rows))
-        return Tuning({"TILE_N": 256, "TILE_T": tile_t}, "mma", {"GROUP": 256, "CHUNK": 8192 // tile_t})
+        return Tuning({"TILE_N": 256, "TILE_T": tile_t}, "mma", {"GROUP": 256, "CHUNK": 4096 // tile_t})
     private = {"GROUP": 128, "LANES": WARP, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
     if width >= LONG_ROW:
         private["WIDTH"] = width
@@ -167,11 +165,11 @@ def _team_attention(query: TuningQuery, variant: str) -> Tuning:
         "KEYS": 2,
         "HEADS": heads,
     }
-    workspace = _partial_bytes(head_groups, splits, heads, octets) if splits > 1 else 0
+    workspace = partial_bytes(head_groups, splits, heads, octets) if splits > 1 else 0
     return Tuning({"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}, variant, private, workspace)
 
 
-def _partial_bytes(head_groups: int, splits: int, heads: int, octets: int) -> int:
+def partial_bytes(head_groups: int, splits: int, heads: int, octets: int) -> int:
     """Return the bytes of partial results of attend.clh.
 
     These are a counter for each head group, then for each split and head its weighted values (two float4 per octet),
@@ -243,58 +241,6 @@ def _norm_matmul_of_few(query: TuningQuery) -> Tuning:
     return Tuning({"TILE_N": outs_per_tile * split_n * tiles, "TILE_T": FEW_ROWS}, "few", private)
 
 
-def _layer(query: TuningQuery) -> Tuning:
-    """Return the tuning of decoder_layer: one work-group for each compute unit, with all shapes as constants."""
-    members = query.of_device("members")
-    n_heads = query["n_heads"]
-    head_dim = query["head_dim"]
-    hidden = query["hidden"]
-    ffn = query["ffn"]
-    if not members:
-        raise query.unsupported("the device is not supported")
-    if query["rows"] > 1:
-        raise query.unsupported("several rows run as separate launches")
-    if head_dim % 8 or hidden % 4 or ffn % 4:
-        raise query.unsupported(f"head_dim {head_dim}, hidden {hidden} and ffn {ffn} must be multiples of 8, 4 and 4")
-    group = 512
-    heads = query.shared_heads(MAX_GROUP_HEADS)
-    octets = ceil_div(head_dim, 8)
-    widest = max(ceil_div(columns, 128) * 128 for columns in (hidden, n_heads * head_dim, ffn))
-    lanes = 16 if widest <= 8192 else 32  # a lane's part of the row must fit in its registers
-    if octets > lanes or _layer_local_bytes(query, heads, widest, group) > LOCAL_BYTES:
-        raise query.unsupported(f"heads of {head_dim} elements with {widest} columns are not supported")
-    private = {
-        "GROUP": group,
-        "LANES": lanes,
-        "KEYS": 1,
-        "UP_ROWS": 1 if query["BLOCK"] else 2,
-        "HIDDEN": hidden,
-        "FFN": ffn,
-        "N_HEADS": n_heads,
-        "KV_HEADS": query["n_kv_heads"],
-        "HEAD_DIM": head_dim,
-        "HEADS": heads,
-    }
-    head_groups = n_heads // heads
-    splits = max(1, members // head_groups)
-    workspace = MEETING_BYTES + _partial_bytes(head_groups, splits, heads, octets)
-    return Tuning({"MEMBERS": members}, "", private, workspace)
-
-
-def _layer_local_bytes(query: TuningQuery, heads: int, widest: int, group: int) -> int:
-    """Return the bytes of local memory of decoder_layer.
-
-    heads: query heads per work-group. widest: columns of the widest row.
-    """
-    head_dim = query["head_dim"]
-    warps = group // WARP
-    attention_sums = warps * 4 * FLOAT * heads * (head_dim // 4 + 1)
-    row_codes = widest * 3 // 2 if query["BLOCK"] else widest
-    new_heads = FLOAT * (heads + 2) * head_dim  # rotated queries, key and value of the row
-    reductions = 3 * FLOAT * warps
-    return max(attention_sums, row_codes) + new_heads + reductions + 128
-
-
 FORMULAS: dict[str, Callable[[TuningQuery], Tuning]] = {
     "rms_norm_quantize": _quantize,
     "glu_norm_quantize": _quantize,
@@ -306,5 +252,4 @@ FORMULAS: dict[str, Callable[[TuningQuery], Tuning]] = {
     "rope_attention": _rope_attention,
     "norm_matmul": _norm_matmul,
     "norm_matmul_glu": _norm_matmul,
-    "decoder_layer": _layer,
 }

@@ -1,13 +1,14 @@
 """The choice of a launch's source, work-group size and tile, by class of device.
 
-CPUs use the rows of cpu.toml, NVIDIA GPUs the functions of nvidia_tuning.py and the rows of nvidia.toml, other GPUs,
-which nobody has measured, the rows of gpu.toml. gpu.toml explains the private constants.
+CPUs use the rows of cpu.toml, NVIDIA GPUs the functions of nvidia_tuning.py and nvidia_layer.py and the rows of
+nvidia.toml, other GPUs, which nobody has measured, the rows of gpu.toml. gpu.toml explains the private constants.
 """
 
 from __future__ import annotations
 
 from bitnet_hal.plugin import DeviceType, Tuning, TuningQuery, TuningTable, table
 
+from bitnet_opencl.clc.nvidia_layer import decoder_layer
 from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 
 CPU = TuningTable(table(__file__, "cpu.toml"))
@@ -21,6 +22,8 @@ def select_tuning(query: TuningQuery) -> Tuning:
     """Return the tuning of a launch. Raises UnsupportedError if the device does not support it."""
     name = query.spec.name
     nvidia = bool(query.of_device("ptx") or query.of_device("members"))
+    if nvidia and name == "decoder_layer":
+        return decoder_layer(query)
     if nvidia and name in FORMULAS:
         return FORMULAS[name](query)
     return _table(query, nvidia=nvidia).tune(query, query.of_device("max_group"))

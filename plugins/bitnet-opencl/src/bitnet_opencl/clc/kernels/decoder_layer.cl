@@ -14,13 +14,10 @@
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define MOST_WIDTH LARGER(LARGER(WIDE, WIDE_O), WIDE_M)
 #define MOST_ROWS (2 * UP_ROWS)
-#define GROUPS (N_HEADS / HEADS)  // groups of heads
-#define SPLITS (MEMBERS < GROUPS ? 1 : MEMBERS / GROUPS)
-#include "attend.clh"
 #include "glu.clh"
+#include "layer_attention.clh"
 #include "meeting.clh"
 #include "norm_row.clh"
-#include "store_row.clh"
 
 // The rows of `outs` of a group: first_of .. first_of + rows_of - 1, SETS at a time.
 #define SHARE_OF(outs) CEIL_DIV(outs, MEMBERS)
@@ -63,54 +60,6 @@ INLINE void add_to_x(__global float *x, float old, uint4 *word, float *factor, _
     }
 }
 
-// Computes rotated queries of a group of heads, times log2(e) * scale, and the newest key and value.
-INLINE void stage(__local float *fresh, __global const float *qkv, __global const float *angle,
-                  __global const float *q_gamma, __global const float *k_gamma, uint group, uint kv_head, float scale,
-                  float eps, __local float *inverses, __local float *scratch) {
-#define HEAD_OF(which) ((which) < HEADS ? group * HEADS + (which) : N_HEADS + ((which) - HEADS) * KV_HEADS + kv_head)
-#if QKNORM  // one team per head; all do the same number of rounds
-    for (uint first = 0; first <= HEADS; first += TEAMS) {
-        const uint which = first + get_local_id(0) / LANES, lane = get_local_id(0) % LANES;
-        float sum = 0;
-        for (uint d = lane; which <= HEADS && d < HEAD_DIM; d += LANES) {
-            const float value = load_now(qkv + HEAD_OF(which) * HEAD_DIM + d);
-            sum = fma(value, value, sum);
-        }
-        const float mean = lanes_sum(sum, scratch, LANES) / (float)HEAD_DIM;
-        if (which <= HEADS && lane == 0) inverses[which] = isfinite(mean) ? 1.0f / sqrt(mean + eps) : NAN;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-#endif
-    for (uint e = get_local_id(0); e < (HEADS + 2) * HEAD_DIM; e += GROUP) {
-        const uint which = e / HEAD_DIM, d = e % HEAD_DIM, head = HEAD_OF(which);
-#if INTERLEAVED
-        const uint other = d ^ 1, j = d / 2;
-        const bool is_first = d % 2 == 0;
-#else
-        const uint other = (d + HEAD_DIM / 2) % HEAD_DIM, j = d % (HEAD_DIM / 2);
-        const bool is_first = d < HEAD_DIM / 2;
-#endif
-        float value = load_now(qkv + head * HEAD_DIM + d);
-        if (which <= HEADS) {
-            const float c = angle[2 * j], s = angle[2 * j + 1];
-            float pair = load_now(qkv + head * HEAD_DIM + other);
-#if QKNORM
-            __global const float *gamma = which < HEADS ? q_gamma : k_gamma;
-            value = value * inverses[which] * gamma[d];
-            pair = pair * inverses[which] * gamma[other];
-#endif
-            value = value * c + pair * (is_first ? -s : s);
-        }
-        fresh[e] = which < HEADS ? value * (scale * M_LOG2E_F) : value;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-}
-
-INLINE float8 staged(__local const float *head) {
-    const uint lane = get_local_id(0) % LANES;
-    return lane < ACTIVE ? vload8(lane, head) : (float8)0;
-}
-
 INLINE quantized unless(quantized row, __local const uint *lost) {
     if (*lost) row.scale = NAN;
     return row;
@@ -150,10 +99,6 @@ KERNEL decoder_layer(ARGUMENTS) {
     const uint lid = get_local_id(0), lane = lid % LANES;
     if (lid == 0) lost = *(volatile __global uint *)(workspace + LOST);
     barrier(CLK_LOCAL_MEM_FENCE);
-    const int position = step[1], slot = step[2];
-    const bool used = position >= 0 && slot >= 0;
-    __global const int *table = tables + (ulong)step[3] * max_blocks;
-    __global const float *angle = rope + (ulong)max(position, 0) * HEAD_DIM;
     float4 held[ROW_QUADS(MOST_WIDTH)], gains[ROW_QUADS(MOST_WIDTH)];
     quantized row;
     {
@@ -172,27 +117,10 @@ KERNEL decoder_layer(ARGUMENTS) {
         }
     }
     arrive(workspace, 0);
+    const attention_unit unit = unit_at(get_group_id(0), step, 1);
     await(workspace, 0, &lost);
-    if (!used)
-        for (uint i = get_group_id(0) * GROUP + lid; i < QUERIES; i += MEMBERS * GROUP) heads[i] = 0;
-    for (uint unit = get_group_id(0); used && unit < GROUPS * SPLITS; unit += MEMBERS) {
-        const uint group = unit % GROUPS, kv_head = group * HEADS / (N_HEADS / KV_HEADS);
-        const span_of span = span_of_split(position, unit / GROUPS);
-        if (span.split >= span.splits) continue;
-        stage(fresh, qkv, angle, q_gamma, k_gamma, group, kv_head, scale, eps, inverses, scratch);
-        float8 query[HEADS];
-        UNROLL
-        for (uint h = 0; h < HEADS; ++h) query[h] = staged(fresh + h * HEAD_DIM);
-        if (span.split == span.splits - 1) {
-            const ulong newest = cache_row(slot, kv_head, KV_HEADS, row_bytes);
-            store_row(staged(fresh + HEADS * HEAD_DIM), k_cache + newest, row_bytes, scratch);
-            store_row(staged(fresh + (HEADS + 1) * HEAD_DIM), v_cache + newest, row_bytes, scratch);
-            barrier(CLK_GLOBAL_MEM_FENCE);
-        }
-        attend(query, k_cache, v_cache, table, heads + group * HEADS * HEAD_DIM, span, kv_head, KV_HEADS, row_bytes, 0,
-               group, GROUPS, workspace + 16 * LINE, shared, scratch, &arrived);
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
+    attend_rows(unit, qkv, step, rope, q_gamma, k_gamma, k_cache, v_cache, tables, heads, 1, row_bytes, max_blocks, scale, eps,
+                workspace + 16 * LINE, shared, fresh, inverses, scratch, &arrived);
     arrive(workspace, 1);
     {
         uint4 word[STEPS_OF(WIDE_O)];
