@@ -16,6 +16,7 @@
 #define MOST_ROWS (2 * UP_ROWS)
 #include "glu.clh"
 #include "layer_attention.clh"
+#include "layer_operands.clh"
 #include "meeting.clh"
 #include "norm_row.clh"
 
@@ -67,30 +68,7 @@ INLINE quantized unless(quantized row, __local const uint *lost) {
 
 KERNEL decoder_layer(ARGUMENTS) {
     PARAMETERS
-    AT_SHARED(float, x);
-    AT_SHARED(float, qkv);
-    AT_IN(float, q_gamma);
-    AT_IN(float, k_gamma);
-    AT_IN(int, step);
-    AT_IN(float, rope);
-    AT_IN(int, tables);
-    AT_SHARED(float, heads);
-    AT_SHARED(float, m);
-    AT_IN(float, gamma_qkv);
-    AT_IN(uint4, w_qkv);
-    AT_IN(float, s_qkv);
-    AT_SHARED(uchar, k_cache);
-    AT_SHARED(uchar, v_cache);
-    AT_IN(float, gamma_o);
-    AT_IN(uint4, w_o);
-    AT_IN(float, s_o);
-    AT_IN(float, gamma_up);
-    AT_IN(uint4, w_up);
-    AT_IN(float, s_up);
-    AT_IN(float, gamma_down);
-    AT_IN(uint4, w_down);
-    AT_IN(float, s_down);
-    AT_SHARED(uint, workspace);
+    LAYER_OPERANDS
     __local uint4 codes[LARGER(CODES_OF(MOST_WIDTH), LOCAL_QUADS)];
     __local float4 *shared = (__local float4 *)codes;  // attention uses this memory between products
     __local float fresh[(HEADS + 2) * HEAD_DIM] __attribute__((aligned(32)));

@@ -33,6 +33,7 @@
 #include "norm_rows.clh"
 #undef QUADS
 #include "layer_attention.clh"
+#include "layer_operands.clh"
 #include "meeting.clh"
 
 // Norms rows of x, one for each group, and quantizes them.
@@ -62,30 +63,7 @@ INLINE void quantize_rows(quantized_rows q, __global const float *x, __global co
 
 KERNEL decoder_layer_batch(ARGUMENTS) {
     PARAMETERS
-    AT_SHARED(float, x);
-    AT_SHARED(float, qkv);
-    AT_IN(float, q_gamma);
-    AT_IN(float, k_gamma);
-    AT_IN(int, step);
-    AT_IN(float, rope);
-    AT_IN(int, tables);
-    AT_SHARED(float, heads);
-    AT_SHARED(float, m);
-    AT_IN(float, gamma_qkv);
-    AT_IN(uint4, w_qkv);
-    AT_IN(float, s_qkv);
-    AT_SHARED(uchar, k_cache);
-    AT_SHARED(uchar, v_cache);
-    AT_IN(float, gamma_o);
-    AT_IN(uint4, w_o);
-    AT_IN(float, s_o);
-    AT_IN(float, gamma_up);
-    AT_IN(uint4, w_up);
-    AT_IN(float, s_up);
-    AT_IN(float, gamma_down);
-    AT_IN(uint4, w_down);
-    AT_IN(float, s_down);
-    AT_SHARED(uint, workspace);
+    LAYER_OPERANDS
     __local float4 shared[LARGER(CEIL_DIV(PART_WORDS, 4), LOCAL_QUADS)];  // parts of sums; also for attention
     __local sum_of *parts = (__local sum_of *)shared;
     __local float fresh[(HEADS + 2) * HEAD_DIM] __attribute__((aligned(32)));

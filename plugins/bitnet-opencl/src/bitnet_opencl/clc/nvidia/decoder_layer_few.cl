@@ -26,6 +26,7 @@
 #include "few.clh"
 #include "glu.clh"
 #include "layer_attention.clh"
+#include "layer_operands.clh"
 #include "meeting.clh"
 
 // A product: the matrix has outs rows (or twice as many: gate and up, if `stored` is 2) of `width` columns. The warps form
@@ -144,30 +145,7 @@ INLINE void multiply_rows(uint2 *words, float2 *factors, product_shape p, __glob
 
 KERNEL decoder_layer_few(ARGUMENTS) {
     PARAMETERS
-    AT_SHARED(float, x);
-    AT_SHARED(float, qkv);
-    AT_IN(float, q_gamma);
-    AT_IN(float, k_gamma);
-    AT_IN(int, step);
-    AT_IN(float, rope);
-    AT_IN(int, tables);
-    AT_SHARED(float, heads);
-    AT_SHARED(float, m);
-    AT_IN(float, gamma_qkv);
-    AT_IN(uint4, w_qkv);
-    AT_IN(float, s_qkv);
-    AT_SHARED(uchar, k_cache);
-    AT_SHARED(uchar, v_cache);
-    AT_IN(float, gamma_o);
-    AT_IN(uint4, w_o);
-    AT_IN(float, s_o);
-    AT_IN(float, gamma_up);
-    AT_IN(uint4, w_up);
-    AT_IN(float, s_up);
-    AT_IN(float, gamma_down);
-    AT_IN(uint4, w_down);
-    AT_IN(float, s_down);
-    AT_SHARED(uint, workspace);
+    LAYER_OPERANDS
     __local uint4 pool[LARGER(CODES_QUADS, LOCAL_QUADS)];  // codes; attention uses this memory between products
     __local sum_of parts[PART_WORDS];
     __local float fresh[(HEADS + 2) * HEAD_DIM] __attribute__((aligned(32)));
