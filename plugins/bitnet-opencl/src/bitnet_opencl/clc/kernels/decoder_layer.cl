@@ -5,18 +5,10 @@
 // x f32[HIDDEN]; qkv f32[QKV]; step i32[4]; heads f32[QUERIES]; m f32[FFN]; rope, tables and caches as in
 // rope_attention.cl; gamma_*, w_*, s_*: gamma, w and wscale for qkv, for the heads (o), for gate and up, and for m
 // (down).
-#define QUERIES (N_HEADS * HEAD_DIM)
-#define QKV (QUERIES + 2 * KV_HEADS * HEAD_DIM)
-#define PADDED(columns) (CEIL_DIV(columns, 128) * 128)
-#define WIDE PADDED(HIDDEN)
-#define WIDE_O PADDED(QUERIES)
-#define WIDE_M PADDED(FFN)
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
-#define MOST_WIDTH LARGER(LARGER(WIDE, WIDE_O), WIDE_M)
+#include "layer_operands.clh"
 #define MOST_ROWS (2 * UP_ROWS)
 #include "glu.clh"
 #include "layer_attention.clh"
-#include "layer_operands.clh"
 #include "meeting.clh"
 #include "norm_row.clh"
 

@@ -3,14 +3,7 @@
 // whose codes all groups then multiply with their tiles of 16 rows of a matrix, TILE_T rows at a time. Each group loads its
 // first weights of the next product while it waits, and its next ones while it multiplies.
 // x f32[rows, HIDDEN]; qkv f32[rows, QKV]; heads f32[rows, QUERIES]; m f32[rows, FFN]; all else as in decoder_layer.cl.
-#define QUERIES (N_HEADS * HEAD_DIM)
-#define QKV (QUERIES + 2 * KV_HEADS * HEAD_DIM)
-#define PADDED(columns) (CEIL_DIV(columns, 128) * 128)
-#define WIDE PADDED(HIDDEN)
-#define WIDE_O PADDED(QUERIES)
-#define WIDE_M PADDED(FFN)
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
-#define MOST_WIDTH LARGER(LARGER(WIDE, WIDE_O), WIDE_M)
+#include "layer_operands.clh"
 #define AREA __global
 #define CODES_FENCE (CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 // Where layer_products.clh expects four codes from a column on, and a scale of 32 columns.
@@ -33,7 +26,6 @@
 #include "norm_rows.clh"
 #undef QUADS
 #include "layer_attention.clh"
-#include "layer_operands.clh"
 #include "meeting.clh"
 
 // Norms rows of x, one for each group, and quantizes them.

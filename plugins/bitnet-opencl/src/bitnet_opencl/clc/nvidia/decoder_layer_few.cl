@@ -2,14 +2,7 @@
 // tensor cores (few.clh), by MEMBERS groups with four barriers among them. Each group norms all rows, has some tiles of 16
 // rows of every matrix, and loads its first weights of the next product while it waits.
 // x f32[rows, HIDDEN]; qkv f32[rows, QKV]; heads f32[rows, QUERIES]; m f32[rows, FFN]; all else as in decoder_layer.cl.
-#define QUERIES (N_HEADS * HEAD_DIM)
-#define QKV (QUERIES + 2 * KV_HEADS * HEAD_DIM)
-#define PADDED(columns) (CEIL_DIV(columns, 128) * 128)
-#define WIDE PADDED(HIDDEN)
-#define WIDE_O PADDED(QUERIES)
-#define WIDE_M PADDED(FFN)
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
-#define MOST_WIDTH LARGER(LARGER(WIDE, WIDE_O), WIDE_M)
+#include "layer_operands.clh"
 #define TILE_T 8
 #define AREA __local
 #define WARPS (GROUP / 32)
@@ -26,7 +19,6 @@
 #include "few.clh"
 #include "glu.clh"
 #include "layer_attention.clh"
-#include "layer_operands.clh"
 #include "meeting.clh"
 
 // A product: the matrix has outs rows (or twice as many: gate and up, if `stored` is 2) of `width` columns. The warps form
