@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.request.request import Request
-from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.choice import rows_that_pay
+from bitnet_core.engine.speculation.measurements import MAX_DRAFT
 from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.testing.drafts import EveryStep, draft_always
 from bitnet_hal.device import DeviceType

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from bitnet_core.engine.counters import zeros
 from bitnet_core.engine.run.batch import verified_rows
-from bitnet_core.engine.speculation.acceptance import FIRST_DRAFT, MAX_DRAFT, Acceptance
+from bitnet_core.engine.speculation.measurements import FIRST_DRAFT, MAX_DRAFT, Acceptance, StepCosts, interpolated
 from bitnet_core.engine.speculation.policy import DraftPolicy
-from bitnet_core.engine.speculation.step_costs import StepCosts, interpolated
 
 LOGGER = "bitnet_core.engine.speculation.report"
 

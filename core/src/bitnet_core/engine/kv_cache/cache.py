@@ -65,6 +65,7 @@ class KVCache:
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
         self._tables: list[list[int]] = [[] for _ in range(sequences)]
         self.changed_tables: set[int] = set()  # table rows that are not uploaded yet
+        self._views: dict[tuple[int, int], View] = {}  # of adjacent tables, by the first row and the one after the last
         try:
             self.keys = tuple(self._alloc(size) for _ in range(layers))
             self.values = tuple(self._alloc(size) for _ in range(layers))
@@ -100,7 +101,10 @@ class KVCache:
             while end in self.changed_tables:
                 end += 1
             rows = self._rows[first:end]
-            self.device.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
+            view = self._views.get((first, end))
+            if view is None:
+                view = self._views[first, end] = self.tables.part(first * self._rows[0].nbytes, rows.nbytes)
+            self.device.upload(view, rows.data.cast("B"))
             self._pool.moved_bytes += rows.nbytes
             self.changed_tables.difference_update(range(first, end))
 

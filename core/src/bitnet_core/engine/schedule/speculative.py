@@ -22,8 +22,8 @@ from bitnet_core.engine.sampling.sampler import not_a_number
 from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.state_positions import rows_to_block_end
-from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.drafter import Drafter
+from bitnet_core.engine.speculation.measurements import MAX_DRAFT
 from bitnet_core.engine.speculation.policy import DraftPolicy
 
 

@@ -11,8 +11,8 @@ from bitnet_hal.errors import UsageError
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.engine.run.model_runner import Runner
-from bitnet_core.engine.speculation.acceptance import MAX_DRAFT
 from bitnet_core.engine.speculation.drafter import Drafter
+from bitnet_core.engine.speculation.measurements import MAX_DRAFT
 from bitnet_core.engine.speculation.prediction import PredictionDrafter
 from bitnet_core.engine.speculation.prompt_lookup import PromptLookup
 from bitnet_core.model.config import ModelConfig

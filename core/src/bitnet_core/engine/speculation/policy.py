@@ -18,9 +18,8 @@ from bitnet_hal.device import ANY_ROWS
 
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.run.batch import padded_rows, verified_rows
-from bitnet_core.engine.speculation.acceptance import FIRST_DRAFT, MAX_DRAFT, Acceptance
+from bitnet_core.engine.speculation.measurements import FIRST_DRAFT, MAX_DRAFT, Acceptance, StepCosts, interpolated
 from bitnet_core.engine.speculation.report import report_nothing_right, report_pause
-from bitnet_core.engine.speculation.step_costs import StepCosts, interpolated
 
 _FIRST_GUESS = 0.6
 """Acceptance that is assumed before any measurement; it counts as _GUESS_WEIGHT draft tokens."""

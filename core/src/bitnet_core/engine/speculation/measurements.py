@@ -1,8 +1,12 @@
-"""The share of a request's draft tokens that is accepted, and the pauses of a request whose drafts do not pay."""
+"""Measurements that decide about draft tokens: the share of each request's that is accepted, and durations of steps."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 MAX_DRAFT = 7
 """Largest number of draft tokens of a request in one step."""
@@ -22,6 +26,9 @@ for the request."""
 
 _MAX_WAIT = 32
 """Maximum tokens between two searches that find no draft."""
+
+_LAST_STEPS = 9
+"""Number of latest measurements per step size that count."""
 
 
 class Acceptance:
@@ -74,3 +81,30 @@ class Acceptance:
         """End the pause, because drafts pay again."""
         self.paused = False
         self._pause = _FIRST_PAUSE
+
+
+class StepCosts:
+    """Mean seconds of steps by number of rows, without the longest of the latest steps, which another program may have
+    delayed. The first measurement of a size is ignored, because it includes compilation and recording."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, deque[float]] = {}
+        self.measured: dict[int, float] = {}
+        """The means by number of rows."""
+
+    def update(self, rows: int, seconds: float) -> None:
+        """Add a measurement."""
+        last = self._last.get(rows)
+        if last is None:
+            self._last[rows] = deque(maxlen=_LAST_STEPS)
+            return
+        last.append(seconds)
+        self.measured[rows] = (sum(last) - max(last)) / (len(last) - 1) if len(last) > 1 else seconds
+
+
+def interpolated(points: Mapping[int, float], rows: Sequence[int]) -> list[float]:
+    """Return the seconds of steps of these numbers of rows by linear interpolation, outside of `points` those of the
+    nearest point. There must be at least one point."""
+    sizes = sorted(points)
+    seconds: list[float] = np.interp(rows, sizes, [points[size] for size in sizes]).tolist()
+    return seconds
