@@ -36,7 +36,7 @@ _SCORED_ROWS = 64
 _IN_FLIGHT = 2
 """Maximum steps whose tokens are not read yet: the number of readbacks that a device may have pending."""
 
-_WAITED = 1e-4
+WAITED = 1e-4
 """Duration of a read in seconds from which it must have waited for the device, which then begins the next step."""
 
 
@@ -117,7 +117,7 @@ class PromptScheduler:
         del self.in_flight[0]
         if step.began is not None:
             self._keep_speed(step.batch.rows, now - step.began)
-        if self.in_flight and now - asked > _WAITED:
+        if self.in_flight and now - asked > WAITED:
             self.in_flight[0].began = now
         outputs: list[RequestOutput] = []
         for number, (row, top_logits) in enumerate(zip(step.batch.ordered, logits, strict=True)):

@@ -64,6 +64,7 @@ class Scheduler:
     def detach(self) -> None:
         """Drop the runner and the cache."""
         self.prompts.forget()
+        self.speculative.in_flight = None
         self.admission.detach()
 
     def add_request(self, request: Request) -> None:
@@ -80,14 +81,17 @@ class Scheduler:
         while self._aborted:
             self.finish_request(self._aborted.popleft())
         queued = self.multi_step.queued(self._runner) if self._runner.multi_step.in_flight else 0
-        if self.waiting and not queued:  # requests are admitted only after the steps in flight are read
+        verifying = self.speculative.in_flight is not None and self.speculative.awaited()
+        if (
+            self.waiting and not queued and not verifying
+        ):  # requests are admitted only after the steps in flight are read
             self._admit()
         done: list[RequestOutput] = []
         if self.running:
             requests = self.running.copy()
             began = time.perf_counter()
             try:
-                done = self._advance(queued)
+                done = self._verified() if verifying else self._advance(queued)
             except Exception:
                 self._start_over()
                 raise
@@ -108,6 +112,12 @@ class Scheduler:
         if not prompts:
             for output in done:
                 self.counts["decoded_tokens"] += len(output.tokens)
+
+    def _verified(self) -> list[RequestOutput]:
+        """Read a step with draft tokens that is in flight."""
+        assert isinstance(self._runner, Runner)
+        assert self.speculative.drafter is not None
+        return self.speculative.read(self._runner, self.speculative.drafter)
 
     def _advance(self, queued: int) -> list[RequestOutput]:
         greedy = True

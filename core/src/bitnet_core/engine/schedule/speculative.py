@@ -3,48 +3,77 @@ are accepted.
 
 A draft token is accepted if the request's sampler chooses it from the logits of the row before it. So texts are the
 same as without speculation, provided that a row's logits do not depend on the other rows of the step.
+
+If all requests are greedy, the next step is queued as soon as the tokens of one are accepted, before its outputs are
+returned: the device computes it while the host works on these.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from itertools import groupby, islice
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.request.sample_rows import SampleRow, order_rows
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
-from bitnet_core.engine.sampling.constraint import Constraint, Mask, allows
 from bitnet_core.engine.sampling.logits import TopLogits
 from bitnet_core.engine.sampling.sampler import not_a_number
 from bitnet_core.engine.schedule.admission import Admission
+from bitnet_core.engine.schedule.draft_rows import draft_rows, draft_spans
+from bitnet_core.engine.schedule.prompt_steps import WAITED
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.state_positions import rows_to_block_end
 from bitnet_core.engine.speculation.drafter import Drafter
 from bitnet_core.engine.speculation.measurements import MAX_DRAFT
 from bitnet_core.engine.speculation.policy import DraftPolicy
 
+Drafts = dict[Request, list[int]]
+"""The draft tokens of the requests that have any."""
+
 
 class Verified(NamedTuple):
     """The result of a request in a step with draft tokens. place: of its first row. accepted: number of draft
     tokens."""
 
+    request: Request
     span: ScheduledTokens
     place: int
     output: RequestOutput
     accepted: int
 
 
+@dataclass(slots=True)
+class VerificationInFlight:
+    """A queued step with draft tokens of greedy requests. spans, owned: the rows and the block list of each request.
+    began, queued: time.perf_counter() after drafting, and after the step was queued. read: waits for the greedy token
+    of each row."""
+
+    requests: list[Request]
+    drafts: Drafts
+    spans: list[ScheduledTokens]
+    owned: list[list[int]]
+    began: float
+    queued: float
+    read: Callable[[], list[int]]
+
+    def stands(self, number: int) -> bool:
+        """Return whether a request still runs: one that has ended or was preempted has other blocks."""
+        return self.requests[number].blocks is self.owned[number]
+
+
 class SpeculativeScheduler:
     """Schedules steps that verify draft tokens. drafter: None without speculation, when no method is called. rows:
-    maximum rows of such a step. policy: that of the drafter."""
+    maximum rows of such a step. policy: that of the drafter. in_flight: a queued step whose tokens are not read."""
 
     def __init__(self, admission: Admission, results: StepResults, counts: dict[str, int]) -> None:
         self.drafter: Drafter | None = None
         self.rows = 0
         self.policy = DraftPolicy("off", counts)
+        self.in_flight: VerificationInFlight | None = None
         self._admission = admission
         self._results = results
         self._counts = counts
@@ -55,6 +84,14 @@ class SpeculativeScheduler:
             self.policy = DraftPolicy(drafter.kind if drafter else "off", self._counts)
         self.drafter = drafter
         self.rows = rows
+        self.in_flight = None
+
+    def awaited(self) -> bool:
+        """Return whether a request waits for the step in flight, and drop the step if none does."""
+        step = self.in_flight
+        if step is not None and not any(map(step.stands, range(len(step.requests)))):
+            self.in_flight = None
+        return self.in_flight is not None
 
     def stepped(self, outputs: Sequence[RequestOutput], seconds: float) -> None:
         """Pass the duration of steps without draft tokens to the policy."""
@@ -70,9 +107,59 @@ class SpeculativeScheduler:
         began = time.perf_counter()
         self._admission.reserve(1)
         drafts, drafting = self._drafts(drafter)
-        return self._verify(runner, drafter, drafts, began + drafting) if drafts else None
+        if not drafts:
+            return None
+        began += drafting
+        if all(request.greedy for request in self._admission.running):
+            self.in_flight = self._queue(runner, drafts, began)
+            return self.read(runner, drafter)
+        verified = self._sampled(runner, drafts)
+        self._keep(runner, drafter, drafts, verified)
+        rows = sum(len(one.span.tokens) for one in verified)
+        self._learn(rows, time.perf_counter() - began, drafts, verified)
+        return [one.output for one in verified]
 
-    def _drafts(self, drafter: Drafter) -> tuple[dict[Request, list[int]], float]:
+    def read(self, runner: Runner, drafter: Drafter) -> list[RequestOutput]:
+        """Wait for the step in flight, and queue the next one if its drafts are expected to pay."""
+        step, self.in_flight = self.in_flight, None
+        assert step is not None
+        self.policy.choose_ahead(step.requests, self.rows)
+        asked = time.perf_counter()
+        chosen = step.read()
+        read = time.perf_counter()
+        verified: list[Verified] = []
+        place = 0
+        for number, (request, span) in enumerate(zip(step.requests, step.spans, strict=True)):
+            if step.stands(number):
+                output, accepted = self._accept_greedy(request, span.tokens[1:], chosen[place:])
+                verified.append(Verified(request, span, place, output, accepted))
+            place += len(span.tokens)
+        outputs = [one.output for one in verified]
+        try:
+            self._keep(runner, drafter, step.drafts, verified)
+            self._queue_next(runner, drafter, read)
+        except Exception:
+            self._results.left += outputs  # their tokens are part of the requests
+            raise
+        # The device may have been done long before, unless the host waited for it.
+        idle = asked - step.queued if read - asked < WAITED else 0.0
+        self._learn(place, read - step.began - idle, step.drafts, verified)
+        return outputs
+
+    def _queue_next(self, runner: Runner, drafter: Drafter, began: float) -> None:
+        """Queue a step after that whose tokens were accepted last, if it can have draft tokens. began: as in
+        VerificationInFlight, before drafting."""
+        admission = self._admission
+        if admission.waiting or admission.recurrent or not admission.running or not runner.multi_step.can_run_ahead:
+            return
+        if self.policy.until_next(admission.running, self.rows) > 0:
+            return
+        admission.reserve(1)
+        drafts, drafting = self._drafts(drafter)
+        if drafts:
+            self.in_flight = self._queue(runner, drafts, began + drafting)
+
+    def _drafts(self, drafter: Drafter) -> tuple[Drafts, float]:
         """Return the draft tokens to verify, and the seconds that drafting took. Their blocks preempt no request."""
         admission = self._admission
         running = admission.running
@@ -96,44 +183,36 @@ class SpeculativeScheduler:
         self.policy.drafted_for(limits, drafts, seconds)
         return self.policy.worthwhile(limits, drafts, len(running), self.rows), seconds
 
-    def _verify(
-        self, runner: Runner, drafter: Drafter, drafts: dict[Request, list[int]], began: float
-    ) -> list[RequestOutput]:
-        """Verify draft tokens. began: time.perf_counter() at the start of the step, after drafting."""
-        running = self._admission.running.copy()
-        verify = self._greedy if all(request.greedy for request in running) else self._sampled
-        verified = verify(runner, running, drafts)
-        results: dict[Request, tuple[int, int]] = {}
-        kept: dict[int, int] = {}
-        for request, (span, _, _, accepted) in zip(running, verified, strict=True):
-            if request in drafts:
-                results[request] = (len(drafts[request]), accepted)
-            if request.finish_reason is None:
-                kept[span.req_index] = 1 + accepted
-        runner.keep_rows(kept)
-        rows = sum(len(one.span.tokens) for one in verified)
-        self.policy.verified(rows, time.perf_counter() - began, results)
-        for request, one in zip(running, verified, strict=True):
-            if request in drafts:
-                drafter.committed(request, one.place, len(drafts[request]), one.accepted)
-        return [one.output for one in verified]
-
-    def _greedy(self, runner: Runner, running: list[Request], drafts: dict[Request, list[int]]) -> list[Verified]:
-        """Verify draft tokens of greedy requests; the device chooses the token of each row."""
+    def _queue(self, runner: Runner, drafts: Drafts, began: float) -> VerificationInFlight:
+        """Queue a step of greedy requests, whose tokens the device chooses. began: as in VerificationInFlight."""
+        requests = self._admission.running.copy()
         spans: list[ScheduledTokens] = []
-        for request in running:
+        owned: list[list[int]] = []
+        for request in requests:
             tokens = (request.tokens[-1], *drafts.get(request, ()))
             spans.append(ScheduledTokens(request.req_index, request.computed, tokens))
+            owned.append(request.blocks)
         read = runner.queue_greedy(spans)
-        self.policy.choose_ahead(running, self.rows)
-        chosen = read()
-        verified: list[Verified] = []
-        place = 0
-        for request, span in zip(running, spans, strict=True):
-            output, accepted = self._accept_greedy(request, span.tokens[1:], chosen[place:])
-            verified.append(Verified(span, place, output, accepted))
-            place += len(span.tokens)
-        return verified
+        return VerificationInFlight(requests, drafts, spans, owned, began, time.perf_counter(), read)
+
+    def _keep(self, runner: Runner, drafter: Drafter, drafts: Drafts, verified: Sequence[Verified]) -> None:
+        """Keep the accepted rows of a step in the states of the layers and of the drafter."""
+        kept: dict[int, int] = {}
+        for one in verified:
+            if one.request.finish_reason is None:
+                kept[one.span.req_index] = 1 + one.accepted
+        runner.keep_rows(kept)
+        for one in verified:
+            if one.request in drafts:
+                drafter.committed(one.request, one.place, len(drafts[one.request]), one.accepted)
+
+    def _learn(self, rows: int, seconds: float, drafts: Drafts, verified: Sequence[Verified]) -> None:
+        """Pass the rows, the duration and the results of a step to the policy."""
+        results: dict[Request, tuple[int, int]] = {}
+        for one in verified:
+            if one.request in drafts:
+                results[one.request] = (len(drafts[one.request]), one.accepted)
+        self.policy.verified(rows, seconds, results)
 
     def _accept_greedy(
         self, request: Request, draft: Sequence[int], chosen: Sequence[int]
@@ -148,18 +227,19 @@ class SpeculativeScheduler:
             output = self._results.fail(request, not_a_number(), output.tokens)
         return output, min(accepted, len(output.tokens))
 
-    def _sampled(self, runner: Runner, running: list[Request], drafts: dict[Request, list[int]]) -> list[Verified]:
+    def _sampled(self, runner: Runner, drafts: Drafts) -> list[Verified]:
         """Verify draft tokens by sampling from the logits of their rows."""
-        rows = {request: _rows_of(request, drafts.get(request, [])) for request in running}
+        running = self._admission.running.copy()
+        rows = {request: draft_rows(request, drafts.get(request, [])) for request in running}
         ordered, logits_requests = order_rows([row for some in rows.values() for row in some])
         places = {row: place for place, row in enumerate(ordered)}
-        spans = {span.req_index: span for span in _spans(ordered, drafts)}
+        spans = {span.req_index: span for span in draft_spans(ordered, drafts)}
         logits = dict(zip(ordered, runner.verify_step(list(spans.values()), logits_requests), strict=True))
         verified: list[Verified] = []
         for request in running:
             span = spans[request.req_index]
             output, accepted = self._accept(request, rows[request], drafts.get(request, []), logits)
-            verified.append(Verified(span, places[rows[request][0]], output, accepted))
+            verified.append(Verified(request, span, places[rows[request][0]], output, accepted))
         return verified
 
     def _accept(
@@ -177,43 +257,3 @@ class SpeculativeScheduler:
             if not right or request.finish_reason is not None:
                 break
         return RequestOutput(request, tuple(tokens)), accepted
-
-
-def _rows_of(request: Request, draft: Sequence[int]) -> list[SampleRow]:
-    """Return the row of the request's last token and one per draft token, up to a token that the request's constraint
-    forbids or that ends the request."""
-    rows = [SampleRow(request)]
-    if request.constraint is None:
-        return rows + [SampleRow(request, drafted=number) for number in range(1, len(draft) + 1)]
-    mask = rows[0].mask()
-    if rows[0].error is not None:
-        return rows
-    for number, following in enumerate(_masks_after(request.constraint, mask, draft), 1):
-        rows.append(SampleRow(request, drafted=number, given_mask=following))
-    return rows
-
-
-def _masks_after(constraint: Constraint, mask: Mask, draft: Sequence[int]) -> list[Mask]:
-    """Return the constraint's mask after each draft token. mask: the current one. The list ends before a token that is
-    forbidden, or after which the constraint allows no further token or fails."""
-    masks: list[Mask] = []
-    try:
-        ahead = constraint.copy()
-        for token in draft:
-            if not allows(mask, token) or not ahead.accept(token):
-                break
-            mask = ahead.mask()
-            masks.append(mask)
-    except Exception:  # noqa: BLE001 - if the tokens are sampled, it fails again and ends the request
-        pass
-    return masks
-
-
-def _spans(rows: Sequence[SampleRow], drafts: dict[Request, list[int]]) -> list[ScheduledTokens]:
-    """Return the tokens to compute. rows: in the order of the step, those of a request together."""
-    spans: list[ScheduledTokens] = []
-    for request, group in groupby(rows, key=lambda row: row.request):
-        count = sum(1 for _ in group) - 1
-        tokens = (request.tokens[-1], *drafts.get(request, [])[:count])
-        spans.append(ScheduledTokens(request.req_index, request.computed, tokens))
-    return spans
