@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bitnet_core.plan.kernels import LM_HEAD_INT8
 from bitnet_hal.checks import writes
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.driver.enumerate import EnumeratedDevice
@@ -66,15 +67,22 @@ def test_what_an_adapter_is() -> None:
 
 def test_each_absence_is_served() -> None:
     poor = describe.describe(adapter(), 0)
-    assert poor.features == {"tunings", "replay-many", "async-readback"}
+    assert poor.features == {"tunings", "replay-many", "async-readback", "lm-head-int8"}
     assert poor.extra["subgroups"] == 1
     assert poor.kernels == {*KNOWN["everywhere"], "norm_matmul", "norm_matmul_glu"}, "rope_attention binds ten buffers"
     found = adapter(features=tuple(KNOWN["features"]), max_storage_buffers_per_shader_stage=10)
     rich = describe.describe(found, 0)
-    assert rich.features == {"tunings", "replay-many", "async-readback", "timings"}
+    assert rich.features == {"tunings", "replay-many", "async-readback", "lm-head-int8", "timings"}
     assert rich.extra["subgroups"] == 32
     assert rich.kernels == {*KNOWN["everywhere"], *KNOWN["fused"]}
     assert describe.describe(adapter(vendor=1, features=("subgroup",)), 0).extra["subgroups"] == 1
+
+
+def test_the_int8_head_is_the_default_where_it_was_measured() -> None:
+    assert "lm-head-int8" not in describe.describe(adapter(vendor=0x1002), 0).features
+    software = describe.describe(adapter(kind="CPU", vendor=0x10005), 0)
+    assert "lm-head-int8" not in software.features
+    assert software.kernels >= LM_HEAD_INT8, "the option turns it on"
 
 
 def test_a_device_is_asked_for_with_the_adapters_own_limits() -> None:

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 JOINED = tuple(KNOWN["fused"])
 SPLIT = ("attention", "argmax_advance")
+HEAD = ("pack_head", "approx_logits", "refine_logits")
 REDUCING = (
     *("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k"),
     *("gated_rms_norm", "norm_rotate_quantize"),
@@ -33,14 +34,14 @@ ONE_ROW = ("norm_matmul", "norm_matmul_glu")
 """Several rows are left to the kernels that these join."""
 CASES = [
     case
-    for kernel in (*JOINED, *SPLIT)
+    for kernel in (*JOINED, *SPLIT, *HEAD)
     for case in cases_of(kernel)
     if kernel not in ONE_ROW or case.launch().params["rows"] == 1
 ]
 OTHERS = [case for kernel in REDUCING for case in cases_of(kernel)[:4]]
 FEW = [
     case
-    for kernel in (*JOINED, *SPLIT, *REDUCING)
+    for kernel in (*JOINED, *SPLIT, *HEAD, *REDUCING)
     for case in cases_of(kernel)[:4]
     if case in CASES or kernel in REDUCING
 ]

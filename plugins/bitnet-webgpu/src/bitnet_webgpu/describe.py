@@ -66,6 +66,8 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
     features = {"tunings", "replay-many", "async-readback"}
     if "timestamp-query" in adapter.features:
         features.add("timings")
+    if vendor in KNOWN["lm-head-int8"]:
+        features.add("lm-head-int8")
     extra = {
         "api": about["backend_type"],
         "workgroup_storage": limits["max-compute-workgroup-storage-size"],

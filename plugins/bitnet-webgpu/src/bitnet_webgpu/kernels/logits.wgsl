@@ -1,15 +1,10 @@
 // Logits as integers in the same order: NaN is the largest, and masked logits are 0.
 // logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)], used if MASK is 1.
+#include "order.wgsl"
 
 fn allowed(row: u32, token: u32) -> bool {
     if (MASK == 0u) { return true; }
     return ((bitcast<u32>(mask[row * ((p.vocab + 31u) / 32u) + token / 32u]) >> (token % 32u)) & 1u) == 1u;
-}
-
-fn ordered(x: f32) -> u32 {
-    if (is_nan(x)) { return 0xffffffffu; }
-    let bits = select(bitcast<u32>(x), 0u, size_bits(x) == 0u); // -0 equals 0
-    return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
 }
 
 fn key(row: u32, token: u32) -> u32 {

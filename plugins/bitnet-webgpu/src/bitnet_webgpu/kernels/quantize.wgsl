@@ -2,6 +2,7 @@
 // max|z| the codes are round(z 127 / m), unless the minimum absmax applies: so there is one reduction, of the sum of
 // squares and m, and the square root is only a factor. A NaN or Inf makes one of the two not finite too.
 #include "four_columns.wgsl"
+#include "block_maximum.wgsl"
 
 struct Row { factor: f32, absmax: f32, bad: bool } // absmax: of the normed row
 

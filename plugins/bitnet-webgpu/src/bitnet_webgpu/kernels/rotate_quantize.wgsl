@@ -5,6 +5,7 @@
 #include "numbers.wgsl"
 #include "hadamard.wgsl"
 #include "four_columns.wgsl"
+#include "block_maximum.wgsl"
 
 var<workgroup> sums: array<i32, GROUP>;
 

@@ -46,15 +46,14 @@ fn totals(row: u32, thread: u32) {
     var most = 0u;
     for (var i = thread; i < p.vocab; i += GROUP) { most = max(most, key(row, i)); }
     most = group_sum_max(0.0, most, thread).most;
-    let bits = select(~most, most & 0x7fffffffu, most >= 0x80000000u);
-    let largest = bitcast<f32>(select(bits, 0xff800000u, most == 0u));
+    let largest = bitcast<f32>(select(bitcast<u32>(from_order(most)), 0xff800000u, most == 0u));
     var sum = 0.0;
     for (var i = thread; i < p.vocab; i += GROUP) {
         if (allowed(row, i)) { sum += exp(logits[row * p.stride + i] - largest); }
     }
     sum = group_sum_max(sum, 0u, thread).sum;
     if (thread == 0u) {
-        let none = most == 0xffffffffu;
+        let none = most == NAN_ORDER;
         total[2u * row] = or_nan(largest, none);
         total[2u * row + 1u] = or_nan(log(sum), none || is_bad(largest));
     }
