@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from bitnet_hal.checks import writes
 from bitnet_hal.driver.word_transfers import PART
@@ -65,11 +66,12 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
     def _free(self, buffer: WebGpuBuffer) -> None:
         """Destroy a buffer; commands that are submitted still finish."""
         self.submit()
-        self.poll()
+        self.settle()
         buffer.handle.destroy()
 
     def _write(self, buffer: WebGpuBuffer, offset: int, source: memoryview) -> None:
         self.submit()
+        self.settle()
         self._handle.queue.write_buffer(buffer.handle, offset, source)
         self._pending += len(source)
         if self._pending >= PENDING:
@@ -93,14 +95,14 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         self._readbacks.append(staging)
         staging.unmap()  # the reader of its last contents may have lost interest
         self._move(buffer, offset, staging.buffer, 0, words_of(nbytes))
-        self.submit()
-        staging.map(nbytes)
+        self.submit(then=partial(staging.map, nbytes))
 
         def ready() -> bool:
             self.poll()
             return staging.ready()
 
         def read(target: memoryview) -> None:
+            self.settle()
             self._until(ready, "async-readback")
             staging.read(target)
 
@@ -123,6 +125,7 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
         return WebGpuKernel(spec, dict(constants), tuning, layout, pipelines)
 
     def _close(self) -> None:
+        self._submitter.shutdown()
         for staging in (self._staging, *self._readbacks):
             staging.destroy()
         self._handle.destroy()

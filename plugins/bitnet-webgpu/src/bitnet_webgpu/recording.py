@@ -1,9 +1,14 @@
-"""The queue: launches become prepared dispatches, which are encoded and submitted in bounded batches."""
+"""The queue: launches become prepared dispatches, which are encoded and submitted in bounded batches.
+
+wgpu translates the commands of a batch to those of the driver when their encoder is finished, which takes the host
+longer than encoding them. A thread does this while the next batch is encoded.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bitnet_hal.plugin import BoundLaunch, DeviceInfo, Grid, LaunchRecording, MemoryKind, WordDevice, words_of
@@ -14,8 +19,8 @@ from bitnet_webgpu.errors import checked
 
 FIRST_BATCH = 64
 """The number of dispatches of the first submission after a wait, so that the GPU starts early."""
-BATCH = 1024
-"""The maximum number of dispatches of a submission, which covers several tokens."""
+BATCH = 256
+"""The maximum number of dispatches of a submission, which covers a token of most models."""
 MAX_PARAMETER_BUFFERS = 1024
 """The maximum number of cached uniform buffers, one for each distinct set of parameters."""
 
@@ -44,6 +49,8 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
         self._pass: Handle | None = None
         self._count = 0
         self._limit = FIRST_BATCH
+        self._submitter = ThreadPoolExecutor(1, thread_name_prefix="bitnet-webgpu")  # starts at first use
+        self._submission: Future[None] | None = None  # the last one
         native = lib()  # without the checks that wgpu's Python adds to each call of the hot path
         self._set_pipeline = native.wgpuComputePassEncoderSetPipeline
         self._set_group = native.wgpuComputePassEncoderSetBindGroup
@@ -104,20 +111,35 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
         if self._count >= self._limit:
             self.submit()
 
-    def submit(self, *, writes: bool = False) -> None:
-        """Submit the encoded commands. writes: submit even without commands, so that wgpu frees its upload copies."""
+    def submit(self, *, writes: bool = False, then: Callable[[], object] | None = None) -> None:
+        """Have the encoded commands submitted, once those before are. writes: submit even without commands, so that
+        wgpu frees its upload copies. then: called after that. Raises the error of the submission before."""
         if self._encoder is None and not writes:
             return
         with checked("submit", self.info.name):
             encoder = self.encoder()
-            self._encoder = None
-            self._count = 0
-            self._limit = min(2 * self._limit, BATCH)
+        self._encoder = None
+        self._count = 0
+        self._limit = min(2 * self._limit, BATCH)
+        self.settle()
+        self._submission = self._submitter.submit(self._finish, encoder, then)
+
+    def _finish(self, encoder: Handle, then: Callable[[], object] | None) -> None:
+        with checked("submit", self.info.name):
             self._handle.queue.submit([encoder.finish()])
+        if then is not None:
+            then()
         self.poll()
 
+    def settle(self) -> None:
+        """Wait until the last batch is submitted. Raises the error of its submission."""
+        submission = self._submission
+        if submission is not None:
+            self._submission = None
+            submission.result()
+
     def poll(self) -> bool:
-        """Let wgpu release finished work, and return whether all work has finished.
+        """Let wgpu release finished work, and return whether all submitted work has finished.
 
         The library writes only one of the four bytes that its header declares; the others are undefined.
         """
@@ -125,6 +147,7 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
 
     def _wait(self) -> None:
         self.submit()
+        self.settle()
         self._until(self.poll, "wait")
         self._limit = FIRST_BATCH
 
