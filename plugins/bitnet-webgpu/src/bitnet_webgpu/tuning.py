@@ -22,7 +22,7 @@ LARGE_PRODUCT = 1 << 21
 MAX_NORM_WIDTH = 16384
 """The maximum columns of a row that every workgroup norms.
 
-32 threads keep eight vec4 of 64 codes each, and GROUP threads four times 16 columns.
+32 threads keep eight vec4 of 64 codes each, and GROUP threads 16 vec4 of the row.
 """
 MAX_HELD_WIDTH = 16384
 """The maximum columns of a row that is quantized from registers: 16 vec4 of each of GROUP threads."""
