@@ -30,8 +30,13 @@ MAX_GROUP_HEADS = 4
 """The maximum query heads of a workgroup, whose queries and values must fit in workgroup memory."""
 QUERIES = 32
 """The queries of a workgroup in a prompt's attention."""
-MAX_SPLITS = 16
-"""The maximum number of workgroups that share the positions of one row."""
+SPLITS = 16
+"""The number of workgroups that share the positions of one row."""
+MAX_SPLITS = 32
+"""The same if a model has few key/value heads, so that a row occupies BUSY_GROUPS multiprocessors."""
+BUSY_GROUPS = 128
+ROOMY_STORAGE = 32768
+"""The bytes of workgroup memory from which the positions of a row are attended by GROUP threads of each workgroup."""
 LONGEST_LOOP = 32
 """The blocks of positions per workgroup of a software adapter: llvmpipe ends loops after 65,535 iterations in total."""
 NARROW_OUTS = 256
@@ -133,12 +138,15 @@ def _attention(query: TuningQuery) -> Tuning:
     if tiled is not None:
         return tiled
     group_heads = query.shared_heads(MAX_GROUP_HEADS if dim <= 256 else 1)
-    splits = _attention_splits(query)
+    splits = _attention_splits(query, ceil_div(query["n_heads"], group_heads))
     tile = {"TILE_N": group_heads, "TILE_T": 1, "SPLITS": splits}
+    private = _head(query)
     if splits == 1:
-        return Tuning(tile, private=_head(query))
+        return Tuning(tile, private=private)
+    if query.info.type is not DeviceType.SOFTWARE and query.of_device("workgroup_storage") >= ROOMY_STORAGE:
+        private["GROUP"] = GROUP
     partial_results = query.padded_rows * query["n_heads"] * splits * (dim + 2)  # values, maximum, total
-    return Tuning(tile, "split", _head(query), 4 * partial_results)
+    return Tuning(tile, "split", private, 4 * partial_results)
 
 
 def _tiled_attention(query: TuningQuery) -> Tuning | None:
@@ -159,14 +167,14 @@ def _tiled_attention(query: TuningQuery) -> Tuning | None:
     return None
 
 
-def _attention_splits(query: TuningQuery) -> int:
-    """Return the workgroups that share the positions of a row."""
+def _attention_splits(query: TuningQuery, groups: int) -> int:
+    """Return the workgroups that share the positions of a row. groups: those of a row if there is one for each."""
     blocks = query["max_blocks"]
     if query.info.type is DeviceType.SOFTWARE:
         return ceil_div(blocks, LONGEST_LOOP)
     if query["rows"] > FEW_ROWS or blocks == 1:
         return 1
-    return min(MAX_SPLITS, 2 * blocks)
+    return min(2 * blocks, MAX_SPLITS, max(SPLITS, BUSY_GROUPS // groups))
 
 
 def _dense(query: TuningQuery) -> Tuning:
