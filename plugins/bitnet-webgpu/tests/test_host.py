@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from threading import Event
 from types import FrameType
 from typing import Any
 
@@ -138,9 +139,43 @@ def test_a_wait_ends_with_the_work(bench: Bench) -> None:
     for _ in range(16):
         device.copy(one, other)
     device.submit()
+    device.settle()
     assert not device.poll(), "copies of a GiB take more than a moment"
     device.synchronize()
     assert device.poll()
+
+
+def test_a_batch_is_submitted_while_the_next_one_is_encoded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    ones, device = counter(bench), own(bench)
+    queue = device._handle.queue
+    native = queue.submit
+    encoded = Event()
+
+    def submit(buffers: Any) -> None:
+        assert encoded.wait(10)
+        native(buffers)
+
+    monkeypatch.setattr(queue, "submit", submit)
+    ones.run(device)
+    device.submit()
+    ones.run(device)
+    encoded.set()
+    assert count(bench, ones) == 2
+
+
+def test_a_submission_that_fails_is_reported_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(buffers: Any) -> None:
+        raise RuntimeError("refused")
+
+    ones, device = counter(bench), own(bench)
+    ones.run(device)
+    with monkeypatch.context() as patch:
+        patch.setattr(device._handle.queue, "submit", refuse)
+        device.submit()
+        with pytest.raises(LaunchError, match="refused"):
+            device.synchronize()
+    ones.run(device)
+    assert count(bench, ones) == 1
 
 
 def test_a_wait_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
