@@ -317,7 +317,7 @@ def test_trials_of_several_texts_share_a_step() -> None:
     bench.speed(17)
     bench.sizes.clear()
     bench.speed(600)
-    assert [size for size in bench.sizes if size] == [16, 16] + [8] * 5
+    assert [size for size in bench.sizes if size] == [16] * 3 + [8] * 5
 
 
 def test_a_choice_ahead_is_for_the_same_texts_and_within_their_limits() -> None:

@@ -13,7 +13,7 @@ MAX_DRAFT = 7
 """Largest number of draft tokens of a request in one step."""
 
 FIRST_DRAFT = 2
-"""Number of draft tokens of a request of which none has been accepted yet."""
+"""Number of draft tokens of a request while nothing is known about the acceptance of any, and after a pause."""
 
 _KEPT_OF_REQUEST = 0.95
 """Weight of earlier verifications of a request against the next one."""
@@ -49,8 +49,8 @@ class Acceptance:
     first pause.
     """
 
-    def __init__(self) -> None:
-        self.most = FIRST_DRAFT
+    def __init__(self, most: int = FIRST_DRAFT) -> None:
+        self.most = most
         self.next = 0.0
         self.paused = self.stopped = False
         self._right = self._tried = 0.0

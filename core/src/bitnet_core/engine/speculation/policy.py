@@ -61,7 +61,7 @@ class DraftPolicy:
         self._steps = 0  # with draft tokens, since the last measured run without
         self._plain_left = 1 + _PLAIN_RUN  # steps without draft tokens until the next one with
         self._run = (0, 0, 0.0)  # requests, steps and seconds of the current run without draft tokens
-        self._follows = False  # the last step had draft tokens
+        self._follows = False  # the last step had draft tokens; else those of several texts take longer
         self._right = self._tried = 0.0
         self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
         self._warned = False
@@ -240,7 +240,7 @@ class DraftPolicy:
         self, limits: Mapping[Request, int], drafts: Mapping[Request, Sequence[int]], seconds: float
     ) -> None:
         """Record proposals for these limits. seconds: total duration."""
-        if self._follows:  # else the drafter has processed all tokens since the last draft
+        if self._follows:
             self._drafting.update(max(limits.values()), seconds)
         self._missed(limits.keys() - drafts.keys())
 
@@ -256,9 +256,10 @@ class DraftPolicy:
         counts = self._counts
         counts["draft_steps"] += 1
         self._steps += 1
-        self._follows = True
         self._run = (0, 0, 0.0)
-        self._verifying.update(verified_rows(rows), seconds)
+        if self._follows or len(results) == 1:
+            self._verifying.update(verified_rows(rows), seconds)
+        self._follows = True
         probed: list[Request] = []
         failed = False
         for request, (drafted, accepted) in results.items():
@@ -289,7 +290,8 @@ class DraftPolicy:
     def _state(self, request: Request) -> Acceptance:
         found = self._states.get(request)
         if found is None:
-            found = self._states[request] = Acceptance()
+            most = FIRST_DRAFT if self._tried < _GUESS_WEIGHT else MAX_DRAFT
+            found = self._states[request] = Acceptance(most)
         return found
 
 
