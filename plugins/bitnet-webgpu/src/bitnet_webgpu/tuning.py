@@ -33,8 +33,9 @@ QUERIES = 32
 SPLITS = 16
 """The number of workgroups that share the positions of one row."""
 MAX_SPLITS = 32
-"""The same if a model has few key/value heads, so that a row occupies BUSY_GROUPS multiprocessors."""
+"""The maximum, for models with few key/value heads."""
 BUSY_GROUPS = 128
+"""The workgroups of all heads of all rows up to which their positions are split more often, to occupy a large GPU."""
 ROOMY_STORAGE = 32768
 """The bytes of workgroup memory from which the positions of a row are attended by GROUP threads of each workgroup."""
 LONGEST_LOOP = 32
@@ -138,7 +139,7 @@ def _attention(query: TuningQuery) -> Tuning:
     if tiled is not None:
         return tiled
     group_heads = query.shared_heads(MAX_GROUP_HEADS if dim <= 256 else 1)
-    splits = _attention_splits(query, ceil_div(query["n_heads"], group_heads))
+    splits = _attention_splits(query, query["rows"] * ceil_div(query["n_heads"], group_heads))
     tile = {"TILE_N": group_heads, "TILE_T": 1, "SPLITS": splits}
     private = _head(query)
     if splits == 1:
@@ -168,7 +169,7 @@ def _tiled_attention(query: TuningQuery) -> Tuning | None:
 
 
 def _attention_splits(query: TuningQuery, groups: int) -> int:
-    """Return the workgroups that share the positions of a row. groups: those of a row if there is one for each."""
+    """Return the workgroups that share the positions of a row. groups: the workgroups of the launch without sharing."""
     blocks = query["max_blocks"]
     if query.info.type is DeviceType.SOFTWARE:
         return ceil_div(blocks, LONGEST_LOOP)
