@@ -22,7 +22,7 @@ LARGE_PRODUCT = 1 << 21
 MAX_NORM_WIDTH = 16384
 """The maximum columns of a row that every workgroup norms.
 
-32 threads keep eight vec4 of 64 codes each, and GROUP threads 16 vec4 of the row.
+32 threads keep eight vec4 of 64 codes each, and GROUP threads four times 16 columns.
 """
 MAX_HELD_WIDTH = 16384
 """The maximum columns of a row that is quantized from registers: 16 vec4 of each of GROUP threads."""
@@ -30,14 +30,8 @@ MAX_GROUP_HEADS = 4
 """The maximum query heads of a workgroup, whose queries and values must fit in workgroup memory."""
 QUERIES = 32
 """The queries of a workgroup in a prompt's attention."""
-SPLITS = 16
-"""The number of workgroups that share the positions of one row."""
-MAX_SPLITS = 32
-"""The maximum, for models with few key/value heads."""
-BUSY_GROUPS = 128
-"""The workgroups of all heads of all rows up to which their positions are split more often, to occupy a large GPU."""
-ROOMY_STORAGE = 32768
-"""The bytes of workgroup memory from which the positions of a row are attended by GROUP threads of each workgroup."""
+MAX_SPLITS = 16
+"""The maximum number of workgroups that share the positions of one row."""
 LONGEST_LOOP = 32
 """The blocks of positions per workgroup of a software adapter: llvmpipe ends loops after 65,535 iterations in total."""
 NARROW_OUTS = 256
@@ -139,15 +133,12 @@ def _attention(query: TuningQuery) -> Tuning:
     if tiled is not None:
         return tiled
     group_heads = query.shared_heads(MAX_GROUP_HEADS if dim <= 256 else 1)
-    splits = _attention_splits(query, query["rows"] * ceil_div(query["n_heads"], group_heads))
+    splits = _attention_splits(query)
     tile = {"TILE_N": group_heads, "TILE_T": 1, "SPLITS": splits}
-    private = _head(query)
     if splits == 1:
-        return Tuning(tile, private=private)
-    if query.info.type is not DeviceType.SOFTWARE and query.of_device("workgroup_storage") >= ROOMY_STORAGE:
-        private["GROUP"] = GROUP
+        return Tuning(tile, private=_head(query))
     partial_results = query.padded_rows * query["n_heads"] * splits * (dim + 2)  # values, maximum, total
-    return Tuning(tile, "split", private, 4 * partial_results)
+    return Tuning(tile, "split", _head(query), 4 * partial_results)
 
 
 def _tiled_attention(query: TuningQuery) -> Tuning | None:
@@ -168,14 +159,14 @@ def _tiled_attention(query: TuningQuery) -> Tuning | None:
     return None
 
 
-def _attention_splits(query: TuningQuery, groups: int) -> int:
-    """Return the workgroups that share the positions of a row. groups: the workgroups of the launch without sharing."""
+def _attention_splits(query: TuningQuery) -> int:
+    """Return the workgroups that share the positions of a row."""
     blocks = query["max_blocks"]
     if query.info.type is DeviceType.SOFTWARE:
         return ceil_div(blocks, LONGEST_LOOP)
     if query["rows"] > FEW_ROWS or blocks == 1:
         return 1
-    return min(2 * blocks, MAX_SPLITS, max(SPLITS, BUSY_GROUPS // groups))
+    return min(MAX_SPLITS, 2 * blocks)
 
 
 def _dense(query: TuningQuery) -> Tuning:

@@ -1,16 +1,14 @@
 // A product for one row whose activations every workgroup norms and quantizes into its own memory. WIDTH padded
-// columns; a thread norms every GROUP-th vec4 of the row, so that neighbours load neighbouring addresses. LANES threads
-// share a matrix row, each takes every LANES-th vec4 of its codes. These are loaded before the norm, so that loads and
-// norm overlap. They are named instead of in an array: not every compiler keeps an array in registers.
+// columns; LANES threads share a matrix row, each takes every LANES-th vec4 of its codes. These are loaded before the
+// norm, so that loads and norm overlap. Vectors are named instead of in an array: not every compiler keeps an array in
+// registers.
 
-const FOURS = WIDTH / 4u; // vec4 of the row
-const EACH = (FOURS + GROUP - 1u) / GROUP; // of a thread
 const VECTORS = WIDTH / 64u; // vec4 of a matrix row's codes
 const STEPS = (VECTORS + LANES - 1u) / LANES;
 const SIGNED = BLOCK != 0u; // otherwise the sum of the activations is subtracted
 const SCALES = 1u + min(ABLOCK, 32u) / 32u * (WIDTH / 32u);
 
-var<workgroup> activations: array<u32, FOURS>; // four columns each: [plane][vec4 of a matrix row][word]
+var<workgroup> activations: array<vec4<u32>, WIDTH / 16u>; // 16 columns each: [plane][vec4 of a matrix row]
 var<workgroup> activation_scales: array<f32, SCALES>;
 var<workgroup> exact: array<i32, GROUP>;
 var<workgroup> shares: array<f32, GROUP>;
@@ -18,7 +16,8 @@ var<workgroup> shares: array<f32, GROUP>;
 fn weight_scale(out: u32, i: u32) -> f32 { return wscale[out * ((WIDTH + SPAN - 1u) / SPAN) + i]; }
 fn activation_scale(row: u32, i: u32) -> f32 { return activation_scales[i]; }
 
-// Of this thread's columns of the row, times gamma: the squares and the largest value.
+// 16 columns of the row, times gamma, with their squares and their largest value.
+struct Columns { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
 var<private> squares: f32;
 var<private> most: u32;
 
@@ -34,34 +33,42 @@ fn four(i: u32) -> vec4<f32> {
     return z;
 }
 
-fn quantize(z: vec4<f32>, i: u32, found: Row, thread: u32) -> i32 { // returns the sum of the codes of vec4 i
+fn columns(thread: u32, j: u32) -> Columns { // a thread's j-th 16 columns
+    let i = thread + j * GROUP;
+    if (j * GROUP >= WIDTH / 16u) { return Columns(); }
+    return Columns(four(4u * i), four(4u * i + 1u), four(4u * i + 2u), four(4u * i + 3u));
+}
+
+fn quantize(z: Columns, thread: u32, j: u32, found: Row) -> i32 { // returns the sum of their codes
+    let i = thread + j * GROUP;
+    if (j * GROUP >= WIDTH / 16u) { return 0; }
     var absmax = found.absmax;
     if (ABLOCK != 0u) {
         workgroupBarrier();
-        absmax = absmax_of(block_bits(largest_bits(z), 4u, thread), found.factor);
+        let own = max(max(largest_bits(z.a), largest_bits(z.b)), max(largest_bits(z.c), largest_bits(z.d)));
+        absmax = absmax_of(block_bits(own, 16u, thread), found.factor);
     }
-    let codes = codes_of(z, found, absmax);
-    if (i < FOURS) {
-        let plane = i / 8u % 4u;
-        let vector = i / 32u * 2u + i / 4u % 2u;
-        activations[4u * (plane * VECTORS + vector) + i % 4u] = word_of(codes);
-        if (ABLOCK != 0u && i % 8u == 0u) { activation_scales[i / 8u] = or_nan(absmax / 127.0, found.bad); }
+    let a = codes_of(z.a, found, absmax);
+    let b = codes_of(z.b, found, absmax);
+    let c = codes_of(z.c, found, absmax);
+    let d = codes_of(z.d, found, absmax);
+    if (i < WIDTH / 16u) {
+        activations[i % 8u / 2u * VECTORS + i / 8u * 2u + i % 2u] = vec4<u32>(word_of(a), word_of(b), word_of(c), word_of(d));
+        if (ABLOCK != 0u && thread % 2u == 0u) { activation_scales[i / 2u] = or_nan(absmax / 127.0, found.bad); }
     }
-    return sum_of(codes);
+    return sum_of(a + b + c + d);
 }
 
 fn prepare(thread: u32) -> i32 { // returns the sum of all codes
-    var z: array<vec4<f32>, EACH>;
-    for (var j = 0u; j < EACH; j += 1u) { z[j] = four(thread + j * GROUP); }
+    let z0 = columns(thread, 0u);
+    let z1 = columns(thread, 1u);
+    let z2 = columns(thread, 2u);
+    let z3 = columns(thread, 3u);
     let found = row_of(squares, most, p.columns, p.eps, thread);
     if (ABLOCK == 0u && thread == 0u) { activation_scales[0] = or_nan(found.absmax / 127.0, found.bad); }
-    var sum = 0;
-    for (var j = 0u; j < EACH; j += 1u) { sum += quantize(z[j], thread + j * GROUP, found, thread); }
+    let sum = quantize(z0, thread, 0u, found) + quantize(z1, thread, 1u, found) + quantize(z2, thread, 2u, found) +
+              quantize(z3, thread, 3u, found);
     return group_sum_exact(sum, thread); // its barriers also separate writing and reading the activations
-}
-
-fn activation_vector(i: u32) -> vec4<u32> {
-    return vec4<u32>(activations[4u * i], activations[4u * i + 1u], activations[4u * i + 2u], activations[4u * i + 3u]);
 }
 
 struct Codes {
@@ -83,10 +90,10 @@ struct Share { exact: vec4<i32>, scaled: f32 } // exact: 1, 16, 4 and 1 times th
 fn with_dot(before: Share, codes: vec4<u32>, out: u32, lane: u32, j: u32) -> Share {
     let i = lane + j * LANES;
     if (j >= STEPS || i >= VECTORS) { return before; }
-    let q0 = activation_vector(i);
-    let q1 = activation_vector(VECTORS + i);
-    let q2 = activation_vector(2u * VECTORS + i);
-    let q3 = activation_vector(3u * VECTORS + i);
+    let q0 = activations[i];
+    let q1 = activations[VECTORS + i];
+    let q2 = activations[2u * VECTORS + i];
+    let q3 = activations[3u * VECTORS + i];
     var share = before;
     if (SIGNED) {
         let dots = vec4<i32>(dot16(signs(plane(codes, 0u)), q0), dot16(signs(plane(codes, 1u)), q1),
