@@ -20,6 +20,7 @@ _ENDINGS = {
     "argmax_advance_split": (".sub",),
     "attention_coop": (".matrix",),
     "attention_split": (".sub",),
+    "decoder_layer_block": (".matrix",),
     "decoder_layer_matrix": (".matrix",),
     "decoder_layer_resident": (".sub", ".sub.dot"),
     "approx_logits": (".sub",),

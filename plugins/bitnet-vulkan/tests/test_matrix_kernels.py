@@ -144,6 +144,7 @@ def test_matrix_kernels(case: Case, tuning: dict[str, int], compiler: list[str],
 
 
 LAYERS = ("rows-4", "rows-4-int8", "rows-7", "nan")
+LAYERS += ("qwen3-b64", "qwen3-b256", "rows-4-qwen3-a128", "rows-6-qwen3-a32")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,8 @@ def test_layers(case: Case, compiler: list[str], tmp_path: Path) -> None:
     shape = {"WIDTH": params["hidden"], "FFN": params["ffn"], "HEADS": heads, "KV_HEADS": params["n_kv_heads"]}
     shape["DIM"] = params["head_dim"]
     tuning = {**shape, "GROUP": 128, "ROOM": 8, "LANES": 2, "BATCH": 1, "MEMBERS": 1}
-    run(case, "matrix", tuning, compiler, tmp_path)
+    variant = "block" if case.launch().constants["BLOCK"] else "matrix"
+    run(case, variant, tuning, compiler, tmp_path)
 
 
 def run(case: Case, variant: str, tuning: dict[str, int], compiler: list[str], folder: Path) -> None:

@@ -97,7 +97,7 @@ def layer_of(model: str, rows: int, *, matrix: int) -> TuningQuery:
 
 @pytest.mark.parametrize(
     ("model", "rows", "variant"),
-    [("2b4t", 4, "resident"), ("2b4t", 5, "matrix"), ("2b4t", 8, "matrix"), ("8b", 4, "resident")],
+    [("2b4t", 4, "resident"), ("2b4t", 5, "matrix"), ("2b4t", 8, "matrix"), ("8b", 4, "resident"), ("8b", 8, "block")],
 )
 def test_layers_of_five_to_eight_rows_take_matrix_units(model: str, rows: int, variant: str) -> None:
     (tuning,) = candidate_tunings(layer_of(model, rows, matrix=1))

@@ -38,7 +38,7 @@ MAX_LAYER_ROWS = 4
 LAYER_GROUP = 512
 """The invocations of a workgroup of decoder_layer on a GPU."""
 LAYER_SUMS = 32768
-"""The maximum bytes of sums in shared memory of decoder_layer_matrix.comp (layer_tiles.glsl)."""
+"""The maximum bytes of sums in shared memory of a layer on matrix units (layer_tiles.glsl, block_tiles.glsl)."""
 MEETING_WORDS = 9 * 32
 """The number of u32 counters at the start of the workspace of decoder_layer (meeting.glsl)."""
 FLOAT = 4
@@ -141,7 +141,7 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
     heads = query["n_heads"] // kv_heads
     if hidden % 4 or ffn % 4 or heads > MAX_GROUP_HEADS or dim not in (32, 64, 128, 256) or dim < wave:
         raise query.unsupported("layers of such a shape run as separate launches")
-    if MAX_LAYER_ROWS < query["rows"] <= FEW_ROWS and family["narrow-matrix"] and not query["BLOCK"]:
+    if MAX_LAYER_ROWS < query["rows"] <= FEW_ROWS and family["narrow-matrix"]:
         tuning = _layer_on_matrix_units(query, family)
         if tuning:
             return tuning
@@ -177,7 +177,8 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
 
 
 def _layer_on_matrix_units(query: TuningQuery, family: Family) -> Tuning | None:
-    """Return the tuning of decoder_layer_matrix.comp, None if the device has too little shared memory."""
+    """Return the tuning of decoder_layer_matrix.comp, or with block scales of decoder_layer_block.comp, None if the
+    device has too little shared memory."""
     dim = query["head_dim"]
     kv_heads = query["n_kv_heads"]
     heads = query["n_heads"] // kv_heads
@@ -203,9 +204,10 @@ def _layer_on_matrix_units(query: TuningQuery, family: Family) -> Tuning | None:
     counters = MEETING_WORDS + room * kv_heads
     partial_results = max(members, room * kv_heads) * heads * (dim + 2)
     widest = ceil_div(max(query["hidden"], query["n_heads"] * dim, query["ffn"]), 128) * 128
-    quantized_rows = room * (widest // FLOAT + 2) + 2  # codes, a scale and a sum of each, and alignment
+    scales = widest // 32 if query["BLOCK"] else 2  # of a row, or a scale and a sum
+    quantized_rows = room * (widest // FLOAT + scales) + 4  # words, and alignment
     workspace = FLOAT * (counters + partial_results + quantized_rows)
-    return Tuning({"MEMBERS": members}, "matrix", private, workspace)
+    return Tuning({"MEMBERS": members}, "block" if query["BLOCK"] else "matrix", private, workspace)
 
 
 def _layer_shared_bytes(query: TuningQuery, heads: int, widest: int, group: int, wave: int, at_once: int) -> int:

@@ -22,6 +22,19 @@ const uint ELEMENTS = 4;
         TO[4 + 2 * h] = below.x;                                                                                 \
         TO[4 + 2 * h + 1] = below.y;                                                                             \
     }
+// The same less one: the bits of 1024 + v are those of 1024, and v.
+#define SIGNED_CODES(TO, ABOVE, BELOW, S)                                                                        \
+    [[unroll]] for (uint h = 0; h < 2; h++) {                                                                    \
+        const f16vec2 zero = f16vec2(1024.0 + float(1 << (6 - 2 * (S))));                                        \
+        uint upper = (ABOVE) >> (8 * h) & 0x00030003u << (6 - 2 * (S));                                          \
+        uint lower = (BELOW) >> (8 * h) & 0x00030003u << (6 - 2 * (S));                                          \
+        f16vec2 above = unpackFloat2x16(upper | 0x64006400u) - zero;                                             \
+        f16vec2 below = unpackFloat2x16(lower | 0x64006400u) - zero;                                             \
+        TO[2 * h] = above.x;                                                                                     \
+        TO[2 * h + 1] = above.y;                                                                                 \
+        TO[4 + 2 * h] = below.x;                                                                                 \
+        TO[4 + 2 * h + 1] = below.y;                                                                             \
+    }
 // Activations of a word of signed bytes, divided by the factor of plane S: the bits of 1024 + 128 + q are those of 1024,
 // and q with its sign inverted.
 #define ACTIVATIONS(TO, WORD, S)                                                                                 \
