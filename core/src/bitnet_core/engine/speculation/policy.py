@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from operator import itemgetter
-from weakref import WeakKeyDictionary
 
 from bitnet_hal.device import ANY_ROWS
 
+from bitnet_core.engine.request.per_request import PerRequest
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.run.batch import padded_rows, verified_rows
 from bitnet_core.engine.speculation.measurements import FIRST_DRAFT, MAX_DRAFT, Acceptance, StepCosts, interpolated
@@ -61,8 +61,9 @@ class DraftPolicy:
         self._steps = 0  # with draft tokens, since the last measured run without
         self._plain_left = 1 + _PLAIN_RUN  # steps without draft tokens until the next one with
         self._run = (0, 0, 0.0)  # requests, steps and seconds of the current run without draft tokens
+        self._follows = False  # the last step had draft tokens; else those of several texts take longer
         self._right = self._tried = 0.0
-        self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
+        self._states = PerRequest(self._unknown)
         self._warned = False
         self._probing = False  # draft tokens that are not expected to pay are tried
         self._ahead: tuple[list[Request], dict[Request, int]] = ([], {})  # the choice of choose_ahead, and its requests
@@ -78,7 +79,7 @@ class DraftPolicy:
             return ahead
         due: dict[Request, int] = {}
         for request in requests:
-            state = self._state(request)
+            state = self._states[request]
             if most[request] > 0 and state.next <= len(request.tokens):
                 due[request] = min(state.most, most[request])
         if not due or rows <= len(requests):
@@ -90,7 +91,7 @@ class DraftPolicy:
         chosen = self._best(due, len(requests), rows)
         self._probing = not chosen
         for request in chosen:
-            self._state(request).resume()
+            self._states[request].resume()
         return chosen or self._probe(requests, due, most)
 
     def choose_ahead(self, requests: list[Request], rows: int) -> None:
@@ -102,7 +103,7 @@ class DraftPolicy:
             return
         longest: dict[Request, int] = {}
         for request in requests:
-            state = self._state(request)
+            state = self._states[request]
             if state.paused or state.next > len(request.tokens):
                 return
             longest[request] = min(2 * state.most, MAX_DRAFT)  # if the present draft is accepted
@@ -116,7 +117,7 @@ class DraftPolicy:
         limits: dict[Request, int] = {}
         if chosen and chosen_for == requests:
             for request, count in chosen.items():
-                if allowed := min(count, most[request], self._state(request).most):
+                if allowed := min(count, most[request], self._states[request].most):
                     limits[request] = allowed
         return limits
 
@@ -161,7 +162,8 @@ class DraftPolicy:
         steps with some, and an optimistic estimate for the most rows, so that larger steps are tried."""
         alone = self._plain_seconds()[_plain_rows(count)]
         costs = {count: alone}
-        for size, seconds in self._verifying.measured.items():
+        verifying = self._verifying.hoped() if count > 1 else self._verifying.measured
+        for size, seconds in verifying.items():
             if size > count:
                 costs[size] = seconds
         largest = max(costs)
@@ -176,7 +178,7 @@ class DraftPolicy:
         prior = (self._right + _GUESS_WEIGHT * _FIRST_GUESS) / (self._tried + _GUESS_WEIGHT)
         gains: list[tuple[float, int, Request]] = []
         for request, most in longest.items():
-            right = gain = self._state(request).probability(prior, len(longest))
+            right = gain = self._states[request].probability(prior, alone=len(longest) == 1)
             for depth in range(1, most + 1):
                 gains.append((gain, depth, request))
                 gain *= right
@@ -187,11 +189,11 @@ class DraftPolicy:
     ) -> dict[Request, int]:
         """Pause the requests of a step for which no draft pays. If the pause of one is over, return one draft token for
         it, and for other paused ones in the rows that padding would waste."""
-        ended = [request for request in due if self._state(request).paused]
-        paused = [request for request in requests if most[request] > 0 and self._state(request).paused]
+        ended = [request for request in due if self._states[request].paused]
+        paused = [request for request in requests if most[request] > 0 and self._states[request].paused]
         for request in due:
             if request not in ended and most[request] >= FIRST_DRAFT:  # else it ends, which says nothing about drafts
-                self._stop(request, self._state(request))
+                self._stop(request, self._states[request])
         if not ended:
             return {}
         free = verified_rows(1 + len(requests)) - len(requests)
@@ -212,12 +214,13 @@ class DraftPolicy:
             return math.inf
         waiting = math.inf
         for request in requests:
-            waiting = min(waiting, self._state(request).next - len(request.tokens))
+            waiting = min(waiting, self._states[request].next - len(request.tokens))
         return max(waiting, self._plain_left)
 
     def stepped(self, requests: int, seconds: float, steps: int) -> None:
         """Record steps without draft tokens. seconds: total duration."""
         self._plain_left = max(0, self._plain_left - steps)
+        self._follows = False
         rows = _plain_rows(requests)
         if rows not in self._plain_sizes:
             self._plain_sizes.add(rows)
@@ -237,14 +240,15 @@ class DraftPolicy:
         self, limits: Mapping[Request, int], drafts: Mapping[Request, Sequence[int]], seconds: float
     ) -> None:
         """Record proposals for these limits. seconds: total duration."""
-        self._drafting.update(max(limits.values()), seconds)
+        if self._follows:
+            self._drafting.update(max(limits.values()), seconds)
         self._missed(limits.keys() - drafts.keys())
 
     def _missed(self, requests: Iterable[Request]) -> None:
         """Record searches of drafts for requests that then have none."""
         quick = min(self._plain_seconds().values(), default=0.0) < _SLOW_SECONDS
         for request in requests:
-            self._state(request).missed(len(request.tokens), quick=quick)
+            self._states[request].missed(len(request.tokens), quick=quick)
 
     def verified(self, rows: int, seconds: float, results: Mapping[Request, tuple[int, int]]) -> None:
         """Record a step with draft tokens. rows: its row count, without padding; results: numbers of drafted and of
@@ -253,11 +257,13 @@ class DraftPolicy:
         counts["draft_steps"] += 1
         self._steps += 1
         self._run = (0, 0, 0.0)
-        self._verifying.update(verified_rows(rows), seconds)
+        if self._follows or len(results) == 1:
+            self._verifying.update(verified_rows(rows), seconds)
+        self._follows = True
         probed: list[Request] = []
         failed = False
         for request, (drafted, accepted) in results.items():
-            state = self._state(request)
+            state = self._states[request]
             state.verified(len(request.tokens), drafted, accepted)
             if state.paused:
                 probed.append(request)
@@ -269,7 +275,7 @@ class DraftPolicy:
             counts["draft_tokens"] += drafted
             counts["accepted_tokens"] += accepted
         for request in probed if failed else ():  # together, so that their next trials share a step
-            self._state(request).pause(len(request.tokens))
+            self._states[request].pause(len(request.tokens))
         tried = counts["draft_tokens"]
         if tried >= _NOTHING_RIGHT and not counts["accepted_tokens"] and not self._warned:
             self._warned = True
@@ -281,11 +287,9 @@ class DraftPolicy:
             self._plain.update(*self._plain_runs.popleft())
         return self._plain.measured
 
-    def _state(self, request: Request) -> Acceptance:
-        found = self._states.get(request)
-        if found is None:
-            found = self._states[request] = Acceptance()
-        return found
+    def _unknown(self, _: Request) -> Acceptance:
+        """Return the state of a new request, whose first draft is short only if nothing is known of any."""
+        return Acceptance(FIRST_DRAFT if self._tried < _GUESS_WEIGHT else MAX_DRAFT)
 
 
 @cache
