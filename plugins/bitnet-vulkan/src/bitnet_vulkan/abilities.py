@@ -28,6 +28,17 @@ _COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 _NVIDIA_DRIVER = 4  # VK_DRIVER_ID_NVIDIA_PROPRIETARY, whose placement of a matrix's elements matrix.glsl relies on
 _FLOAT16, _FLOAT32, _SINT8, _SINT32 = 0, 1, 3, 5  # VkComponentTypeKHR
 _SUBGROUP_SCOPE = 3  # VK_SCOPE_SUBGROUP_KHR
+_HALF_PRODUCT = {
+    "MSize": 16,
+    "NSize": 16,
+    "KSize": 16,
+    "AType": _FLOAT16,
+    "BType": _FLOAT16,
+    "CType": _FLOAT32,
+    "ResultType": _FLOAT32,
+    "scope": _SUBGROUP_SCOPE,
+}
+
 MATRIX_SHAPES = {
     "matrix": {
         "MSize": 16,
@@ -39,26 +50,8 @@ MATRIX_SHAPES = {
         "ResultType": _SINT32,
         "scope": _SUBGROUP_SCOPE,
     },
-    "half-matrix": {
-        "MSize": 16,
-        "NSize": 16,
-        "KSize": 16,
-        "AType": _FLOAT16,
-        "BType": _FLOAT16,
-        "CType": _FLOAT32,
-        "ResultType": _FLOAT32,
-        "scope": _SUBGROUP_SCOPE,
-    },
-    "narrow-matrix": {
-        "MSize": 16,
-        "NSize": 8,
-        "KSize": 16,
-        "AType": _FLOAT16,
-        "BType": _FLOAT16,
-        "CType": _FLOAT32,
-        "ResultType": _FLOAT32,
-        "scope": _SUBGROUP_SCOPE,
-    },
+    "half-matrix": _HALF_PRODUCT,
+    "narrow-matrix": {**_HALF_PRODUCT, "NSize": 8},
 }
 """VkCooperativeMatrixPropertiesKHR that the kernels multiply, by ability."""
 

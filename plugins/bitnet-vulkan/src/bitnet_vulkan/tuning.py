@@ -164,16 +164,10 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
         "LANES": min(lanes, wave),
         "BATCH": 1,
         "ROWS": 1 if query["BLOCK"] else 2,
-        "WIDTH": hidden,
-        "FFN": ffn,
-        "HEADS": heads,
-        "KV_HEADS": kv_heads,
-        "DIM": dim,
+        **_layer_shape(query),
     }
     members = family["resident"]
-    counters = MEETING_WORDS + room * kv_heads
-    partial_results = max(members, room * kv_heads) * heads * (dim + 2)
-    return Tuning({"MEMBERS": members}, "resident", private, FLOAT * (counters + partial_results))
+    return Tuning({"MEMBERS": members}, "resident", private, FLOAT * _layer_words(query, members))
 
 
 def _layer_on_matrix_units(query: TuningQuery, family: Family) -> Tuning | None:
@@ -194,20 +188,33 @@ def _layer_on_matrix_units(query: TuningQuery, family: Family) -> Tuning | None:
         "ROOM": room,
         "LANES": 4,  # blocks of activations loaded at a time
         "BATCH": 1,
-        "WIDTH": query["hidden"],
-        "FFN": query["ffn"],
-        "HEADS": heads,
-        "KV_HEADS": kv_heads,
-        "DIM": dim,
+        **_layer_shape(query),
     }
     members = family["resident"]
-    counters = MEETING_WORDS + room * kv_heads
-    partial_results = max(members, room * kv_heads) * heads * (dim + 2)
     widest = ceil_div(max(query["hidden"], query["n_heads"] * dim, query["ffn"]), 128) * 128
     scales = widest // 32 if query["BLOCK"] else 2  # of a row, or a scale and a sum
     quantized_rows = room * (widest // FLOAT + scales) + 4  # words, and alignment
-    workspace = FLOAT * (counters + partial_results + quantized_rows)
+    workspace = FLOAT * (_layer_words(query, members) + quantized_rows)
     return Tuning({"MEMBERS": members}, "block" if query["BLOCK"] else "matrix", private, workspace)
+
+
+def _layer_shape(query: TuningQuery) -> dict[str, int]:
+    """Return the constants of a layer's shape."""
+    kv_heads = query["n_kv_heads"]
+    return {
+        "WIDTH": query["hidden"],
+        "FFN": query["ffn"],
+        "HEADS": query["n_heads"] // kv_heads,
+        "KV_HEADS": kv_heads,
+        "DIM": query["head_dim"],
+    }
+
+
+def _layer_words(query: TuningQuery, members: int) -> int:
+    """Return the words of the counters and of the partial results of attention of a layer. members: workgroups."""
+    kv_heads = query["n_kv_heads"]
+    pairs = query.padded_rows * kv_heads  # of a row and a key/value head
+    return MEETING_WORDS + pairs + max(members, pairs) * (query["n_heads"] // kv_heads) * (query["head_dim"] + 2)
 
 
 def _layer_shared_bytes(query: TuningQuery, heads: int, widest: int, group: int, wave: int, at_once: int) -> int:
