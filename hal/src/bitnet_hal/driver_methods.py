@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
-from bitnet_hal.device import DeviceInfo, MemoryKind, Tuning
+from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
 from bitnet_hal.errors import GpuTimeoutError
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.launches import B, BoundLaunch, K, LaunchRecording
@@ -156,7 +156,8 @@ class DriverMethods(Ownership[B, K], ABC):
     def _until(self, ready: Callable[[], bool], operation: str) -> None:
         """Poll `ready`, for drivers whose waits are unbounded. Raises GpuTimeoutError after `timeout` seconds."""
         limit = self.timeout
-        if not ready_within(limit, ready, ahead=self._ahead):
+        spins = self.info.type in (DeviceType.GPU, DeviceType.INTEGRATED)
+        if not ready_within(limit, ready, ahead=self._ahead, spins=spins):
             raise GpuTimeoutError(
                 f"not done after {limit:.4g} s",
                 backend=self.info.backend,

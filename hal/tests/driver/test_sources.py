@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,31 @@ def test_a_wait_polls_less_often_while_the_device_has_further_work(monkeypatch: 
     now[0], polls[0] = 100.0, 0
     assert ready_within(5, ready)
     assert polls[0] > 100
+
+
+def test_a_wait_for_a_gpu_does_not_sleep_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sleep takes longer than a poll; another thread gets the interpreter's lock all the same."""
+    naps: list[float] = []
+    counted = [0]
+    done = threading.Event()
+
+    def count() -> None:
+        while not done.is_set():
+            counted[0] += 1
+
+    monkeypatch.setattr(waiting.time, "sleep", naps.append)
+    monkeypatch.setattr(waiting, "SPIN", 0.2)
+    other = threading.Thread(target=count)
+    other.start()
+    try:
+        assert not ready_within(0.1, lambda: False, spins=True)
+    finally:
+        done.set()
+        other.join()
+    assert not naps
+    assert counted[0] > 1000
+    assert not ready_within(0.01, lambda: False)
+    assert naps
 
 
 def test_a_wait_of_a_device_is_an_error_when_it_is_too_late() -> None:

@@ -191,7 +191,7 @@ class Executor:
     def _speculate(self) -> None:
         """Enable the drafter, for at most as many rows as the device keeps batch-invariant."""
         rows = self.speculation.rows(self.device.info, group_scales=self.weights.has_group_scales)
-        rows = min(rows, self.scheduler.chunk, rows_that_pay(self.device.info, self.sequences))
+        rows = min(rows, self.scheduler.chunk, rows_that_pay(self.config, self.device.info, self.sequences))
         self.worker.verify_rows = rows
         self.scheduler.speculative.use(self.speculation.drafter if rows else None, rows)
 

@@ -240,10 +240,14 @@ def test_every_request_can_have_the_longest_draft(both: Any, faulty: Any) -> Non
 
 
 @pytest.mark.parametrize(("kind", "rows"), [(DeviceType.GPU, 8), (DeviceType.INTEGRATED, 8), (DeviceType.CPU, 64)])
-def test_draft_tokens_take_few_rows_on_a_gpu(faulty: Any, kind: DeviceType, rows: int) -> None:
-    info = replace(faulty().info, type=kind, batch_invariant_rows=dict.fromkeys(faulty().info.batch_invariant_rows, 64))
-    assert rows_that_pay(info, 12) == rows
-    assert rows_that_pay(info, 1) == 8
+def test_draft_tokens_of_grouped_scales_take_few_rows_on_a_gpu(
+    make_engine: Make, faulty: Any, kind: DeviceType, rows: int
+) -> None:
+    info = replace(faulty().info, type=kind)
+    config = make_engine("silu").config
+    grouped = replace(config, activation_group_size=32)
+    assert [rows_that_pay(grouped, info, requests) for requests in (1, 12)] == [8, rows]
+    assert [rows_that_pay(config, info, requests) for requests in (1, 12)] == [8, 64]
 
 
 @pytest.mark.parametrize("greedy", [True, False])

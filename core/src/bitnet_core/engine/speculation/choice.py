@@ -133,13 +133,13 @@ def verify_rows(options: EngineOptions, config: ModelConfig, info: DeviceInfo, s
     """Return the maximum rows of a step that verifies draft tokens; 0 if draft tokens cannot be verified."""
     if options.speculate == "off" or refusal(options, config, info):
         return 0
-    return min(invariant_rows(config, info, group_scales=True), chunk, rows_that_pay(info, sequences))
+    return min(invariant_rows(config, info, group_scales=True), chunk, rows_that_pay(config, info, sequences))
 
 
-def rows_that_pay(info: DeviceInfo, sequences: int) -> int:
-    """Return the rows with draft tokens up to which a step can pay on a device: FEW_ROWS on a GPU, on which larger
-    steps were slower than those without (docs/speculation.md), else the longest draft of each request, at most
-    _MOST_ROWS, but one row of each request."""
-    if info.type in (DeviceType.GPU, DeviceType.INTEGRATED):
+def rows_that_pay(config: ModelConfig, info: DeviceInfo, sequences: int) -> int:
+    """Return the rows with draft tokens up to which a step can pay on a device: the longest draft of each request, at
+    most _MOST_ROWS, but one row of each request. On a GPU FEW_ROWS, if activations are scaled in groups: larger steps
+    of such models were slower than those without draft tokens (docs/speculation.md)."""
+    if config.activation_group_size and info.type in (DeviceType.GPU, DeviceType.INTEGRATED):
         return FEW_ROWS
     return max(sequences, min(sequences * (1 + MAX_DRAFT), _MOST_ROWS))

@@ -61,6 +61,7 @@ class DraftPolicy:
         self._steps = 0  # with draft tokens, since the last measured run without
         self._plain_left = 1 + _PLAIN_RUN  # steps without draft tokens until the next one with
         self._run = (0, 0, 0.0)  # requests, steps and seconds of the current run without draft tokens
+        self._follows = False  # the last step had draft tokens; else those of several texts take longer
         self._right = self._tried = 0.0
         self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
         self._warned = False
@@ -161,7 +162,8 @@ class DraftPolicy:
         steps with some, and an optimistic estimate for the most rows, so that larger steps are tried."""
         alone = self._plain_seconds()[_plain_rows(count)]
         costs = {count: alone}
-        for size, seconds in self._verifying.measured.items():
+        verifying = self._verifying.hoped() if count > 1 else self._verifying.measured
+        for size, seconds in verifying.items():
             if size > count:
                 costs[size] = seconds
         largest = max(costs)
@@ -176,7 +178,7 @@ class DraftPolicy:
         prior = (self._right + _GUESS_WEIGHT * _FIRST_GUESS) / (self._tried + _GUESS_WEIGHT)
         gains: list[tuple[float, int, Request]] = []
         for request, most in longest.items():
-            right = gain = self._state(request).probability(prior, len(longest))
+            right = gain = self._state(request).probability(prior, alone=len(longest) == 1)
             for depth in range(1, most + 1):
                 gains.append((gain, depth, request))
                 gain *= right
@@ -218,6 +220,7 @@ class DraftPolicy:
     def stepped(self, requests: int, seconds: float, steps: int) -> None:
         """Record steps without draft tokens. seconds: total duration."""
         self._plain_left = max(0, self._plain_left - steps)
+        self._follows = False
         rows = _plain_rows(requests)
         if rows not in self._plain_sizes:
             self._plain_sizes.add(rows)
@@ -237,7 +240,8 @@ class DraftPolicy:
         self, limits: Mapping[Request, int], drafts: Mapping[Request, Sequence[int]], seconds: float
     ) -> None:
         """Record proposals for these limits. seconds: total duration."""
-        self._drafting.update(max(limits.values()), seconds)
+        if self._follows:
+            self._drafting.update(max(limits.values()), seconds)
         self._missed(limits.keys() - drafts.keys())
 
     def _missed(self, requests: Iterable[Request]) -> None:
@@ -253,7 +257,9 @@ class DraftPolicy:
         counts["draft_steps"] += 1
         self._steps += 1
         self._run = (0, 0, 0.0)
-        self._verifying.update(verified_rows(rows), seconds)
+        if self._follows or len(results) == 1:
+            self._verifying.update(verified_rows(rows), seconds)
+        self._follows = True
         probed: list[Request] = []
         failed = False
         for request, (drafted, accepted) in results.items():
@@ -284,7 +290,8 @@ class DraftPolicy:
     def _state(self, request: Request) -> Acceptance:
         found = self._states.get(request)
         if found is None:
-            found = self._states[request] = Acceptance()
+            most = FIRST_DRAFT if self._tried < _GUESS_WEIGHT else MAX_DRAFT
+            found = self._states[request] = Acceptance(most)
         return found
 
 
