@@ -268,7 +268,7 @@ def plugin(session: nox.Session, project: str) -> None:
         packages = [str(path) for path in folder.glob("*.whl")]
     session.install(*base(session, "[test]"), *packages, *table.get("test-requires", []))
     extra = ["--require-device"] if os.environ.get("CI") and table.get("software-device") else []
-    once = ["-m", "not again", "--bitnet-part=1/5"] if SAMPLE else []
+    once = ["-m", "not again", "--bitnet-part=1/8"] if SAMPLE else []
     session.run("pytest", f"{project}/tests", "-rs", *extra, *once, *session.posargs, env=ONE_THREAD)
 
 

@@ -21,7 +21,7 @@ class Text(SimpleNamespace):
     """A request, as far as the policy is concerned."""
 
     def __init__(self) -> None:
-        super().__init__(tokens=[0] * 10, draft_tokens=0, accepted_tokens=0)
+        super().__init__(tokens=[0] * 10, draft_tokens=0, accepted_tokens=0, finish_reason=None)
 
     def __hash__(self) -> int:
         return id(self)

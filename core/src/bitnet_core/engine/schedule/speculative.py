@@ -131,7 +131,7 @@ class SpeculativeScheduler:
         place = 0
         for number, (request, span) in enumerate(zip(step.requests, step.spans, strict=True)):
             if step.stands(number):
-                output, accepted = self._accept_greedy(request, span.tokens[1:], chosen[place:])
+                output, accepted = self._accept_greedy(request, span.tokens, chosen, place)
                 verified.append(Verified(request, span, place, output, accepted))
             place += len(span.tokens)
         outputs = [one.output for one in verified]
@@ -172,11 +172,12 @@ class SpeculativeScheduler:
         limits = self.policy.limits(running, most, self.rows)
         if admission.recurrent:
             limits = dict(islice(limits.items(), admission.spare_states))
-        for request, count in list(limits.items()):
-            if not admission.reserve_free([request], 1 + count):
-                del limits[request]
         if not limits:
             return {}, 0.0
+        if not admission.reserve_free(limits, 1 + max(limits.values())):
+            limits = {one: count for one, count in limits.items() if admission.reserve_free([one], 1 + count)}
+            if not limits:
+                return {}, 0.0
         began = time.perf_counter()
         drafts = drafter.propose(limits)
         seconds = time.perf_counter() - began
@@ -215,15 +216,18 @@ class SpeculativeScheduler:
         self.policy.verified(rows, seconds, results)
 
     def _accept_greedy(
-        self, request: Request, draft: Sequence[int], chosen: Sequence[int]
+        self, request: Request, computed: Sequence[int], chosen: list[int], place: int
     ) -> tuple[RequestOutput, int]:
-        """Append the accepted draft tokens and the one after them. chosen: the greedy token of each row."""
+        """Append the accepted draft tokens and the one after them. computed: the request's last token and its draft
+        tokens; chosen: the greedy token of each row of the step; place: of its first one."""
         accepted = 0
-        while accepted < len(draft) and chosen[accepted] == draft[accepted]:
+        while accepted + 1 < len(computed) and chosen[place + accepted] == computed[accepted + 1]:
             accepted += 1
-        tokens = list(chosen[: accepted + (chosen[accepted] >= 0)])
+        last = place + accepted
+        failed = chosen[last] < 0
+        tokens = chosen[place : last + (not failed)]
         output = RequestOutput(request, self._admission.accept_tokens(request, len(tokens), tokens))
-        if chosen[accepted] < 0 and request.finish_reason is None:
+        if failed and request.finish_reason is None:
             output = self._results.fail(request, not_a_number(), output.tokens)
         return output, min(accepted, len(output.tokens))
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from operator import itemgetter
-from weakref import WeakKeyDictionary
 
 from bitnet_hal.device import ANY_ROWS
 
+from bitnet_core.engine.request.per_request import PerRequest
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.run.batch import padded_rows, verified_rows
 from bitnet_core.engine.speculation.measurements import FIRST_DRAFT, MAX_DRAFT, Acceptance, StepCosts, interpolated
@@ -63,7 +63,7 @@ class DraftPolicy:
         self._run = (0, 0, 0.0)  # requests, steps and seconds of the current run without draft tokens
         self._follows = False  # the last step had draft tokens; else those of several texts take longer
         self._right = self._tried = 0.0
-        self._states: WeakKeyDictionary[Request, Acceptance] = WeakKeyDictionary()
+        self._states = PerRequest(self._unknown)
         self._warned = False
         self._probing = False  # draft tokens that are not expected to pay are tried
         self._ahead: tuple[list[Request], dict[Request, int]] = ([], {})  # the choice of choose_ahead, and its requests
@@ -79,7 +79,7 @@ class DraftPolicy:
             return ahead
         due: dict[Request, int] = {}
         for request in requests:
-            state = self._state(request)
+            state = self._states[request]
             if most[request] > 0 and state.next <= len(request.tokens):
                 due[request] = min(state.most, most[request])
         if not due or rows <= len(requests):
@@ -91,7 +91,7 @@ class DraftPolicy:
         chosen = self._best(due, len(requests), rows)
         self._probing = not chosen
         for request in chosen:
-            self._state(request).resume()
+            self._states[request].resume()
         return chosen or self._probe(requests, due, most)
 
     def choose_ahead(self, requests: list[Request], rows: int) -> None:
@@ -103,7 +103,7 @@ class DraftPolicy:
             return
         longest: dict[Request, int] = {}
         for request in requests:
-            state = self._state(request)
+            state = self._states[request]
             if state.paused or state.next > len(request.tokens):
                 return
             longest[request] = min(2 * state.most, MAX_DRAFT)  # if the present draft is accepted
@@ -117,7 +117,7 @@ class DraftPolicy:
         limits: dict[Request, int] = {}
         if chosen and chosen_for == requests:
             for request, count in chosen.items():
-                if allowed := min(count, most[request], self._state(request).most):
+                if allowed := min(count, most[request], self._states[request].most):
                     limits[request] = allowed
         return limits
 
@@ -178,7 +178,7 @@ class DraftPolicy:
         prior = (self._right + _GUESS_WEIGHT * _FIRST_GUESS) / (self._tried + _GUESS_WEIGHT)
         gains: list[tuple[float, int, Request]] = []
         for request, most in longest.items():
-            right = gain = self._state(request).probability(prior, alone=len(longest) == 1)
+            right = gain = self._states[request].probability(prior, alone=len(longest) == 1)
             for depth in range(1, most + 1):
                 gains.append((gain, depth, request))
                 gain *= right
@@ -189,11 +189,11 @@ class DraftPolicy:
     ) -> dict[Request, int]:
         """Pause the requests of a step for which no draft pays. If the pause of one is over, return one draft token for
         it, and for other paused ones in the rows that padding would waste."""
-        ended = [request for request in due if self._state(request).paused]
-        paused = [request for request in requests if most[request] > 0 and self._state(request).paused]
+        ended = [request for request in due if self._states[request].paused]
+        paused = [request for request in requests if most[request] > 0 and self._states[request].paused]
         for request in due:
             if request not in ended and most[request] >= FIRST_DRAFT:  # else it ends, which says nothing about drafts
-                self._stop(request, self._state(request))
+                self._stop(request, self._states[request])
         if not ended:
             return {}
         free = verified_rows(1 + len(requests)) - len(requests)
@@ -214,7 +214,7 @@ class DraftPolicy:
             return math.inf
         waiting = math.inf
         for request in requests:
-            waiting = min(waiting, self._state(request).next - len(request.tokens))
+            waiting = min(waiting, self._states[request].next - len(request.tokens))
         return max(waiting, self._plain_left)
 
     def stepped(self, requests: int, seconds: float, steps: int) -> None:
@@ -248,7 +248,7 @@ class DraftPolicy:
         """Record searches of drafts for requests that then have none."""
         quick = min(self._plain_seconds().values(), default=0.0) < _SLOW_SECONDS
         for request in requests:
-            self._state(request).missed(len(request.tokens), quick=quick)
+            self._states[request].missed(len(request.tokens), quick=quick)
 
     def verified(self, rows: int, seconds: float, results: Mapping[Request, tuple[int, int]]) -> None:
         """Record a step with draft tokens. rows: its row count, without padding; results: numbers of drafted and of
@@ -263,7 +263,7 @@ class DraftPolicy:
         probed: list[Request] = []
         failed = False
         for request, (drafted, accepted) in results.items():
-            state = self._state(request)
+            state = self._states[request]
             state.verified(len(request.tokens), drafted, accepted)
             if state.paused:
                 probed.append(request)
@@ -275,7 +275,7 @@ class DraftPolicy:
             counts["draft_tokens"] += drafted
             counts["accepted_tokens"] += accepted
         for request in probed if failed else ():  # together, so that their next trials share a step
-            self._state(request).pause(len(request.tokens))
+            self._states[request].pause(len(request.tokens))
         tried = counts["draft_tokens"]
         if tried >= _NOTHING_RIGHT and not counts["accepted_tokens"] and not self._warned:
             self._warned = True
@@ -287,12 +287,9 @@ class DraftPolicy:
             self._plain.update(*self._plain_runs.popleft())
         return self._plain.measured
 
-    def _state(self, request: Request) -> Acceptance:
-        found = self._states.get(request)
-        if found is None:
-            most = FIRST_DRAFT if self._tried < _GUESS_WEIGHT else MAX_DRAFT
-            found = self._states[request] = Acceptance(most)
-        return found
+    def _unknown(self, _: Request) -> Acceptance:
+        """Return the state of a new request, whose first draft is short only if nothing is known of any."""
+        return Acceptance(FIRST_DRAFT if self._tried < _GUESS_WEIGHT else MAX_DRAFT)
 
 
 @cache

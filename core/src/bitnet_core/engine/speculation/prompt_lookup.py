@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from weakref import WeakKeyDictionary
 
+from bitnet_core.engine.request.per_request import PerRequest
 from bitnet_core.engine.request.request import Request
 
 LENGTHS = (4, 3)
@@ -39,16 +39,13 @@ class PromptLookup:
     kind = "lookup"
 
     def __init__(self) -> None:
-        self._indices: WeakKeyDictionary[Request, NgramIndex] = WeakKeyDictionary()
+        self._indices = PerRequest(lambda _: NgramIndex())
 
     def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
         """Return the tokens after an earlier occurrence of the last ones, for requests that have one."""
         drafts: dict[Request, list[int]] = {}
         for request, limit in limits.items():
-            index = self._indices.get(request)
-            if index is None:
-                index = self._indices[request] = NgramIndex()
-            if found := index.following(request.tokens, limit):
+            if found := self._indices[request].following(request.tokens, limit):
                 drafts[request] = found
         return drafts
 

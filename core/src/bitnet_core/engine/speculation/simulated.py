@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bitnet_core.engine.request.per_request import PerRequest
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.speculation.drafter import Drafter
 
@@ -24,23 +24,20 @@ class SimulatedDrafter:
     def __init__(self, inner: Drafter, texts: Texts, probability: float, vocab: int) -> None:
         self.kind = inner.kind
         self._inner = inner
-        self._texts = texts
         self._probability = probability
         self._vocab = vocab
         self._random = np.random.default_rng(0)
         self._wrong: list[bool] = []  # drawn in advance, as that is quicker
-        self._of_request: WeakKeyDictionary[Request, list[int]] = WeakKeyDictionary()
+        self._of_request = PerRequest(lambda request: texts[tuple(request.tokens[: request.prompt_tokens])])
 
     def propose(self, limits: Mapping[Request, int]) -> dict[Request, list[int]]:
         """Return the next tokens of each text, some of them replaced by wrong ones."""
         self._inner.propose(limits)
         drafts: dict[Request, list[int]] = {}
         for request, limit in limits.items():
-            text = self._of_request.get(request)
-            if text is None:
-                text = self._of_request[request] = self._texts[tuple(request.tokens[: request.prompt_tokens])]
             done = request.generated_tokens
-            drafts[request] = [(token + self._draw()) % self._vocab for token in text[done : done + limit]]
+            coming = self._of_request[request][done : done + limit]
+            drafts[request] = [(token + self._draw()) % self._vocab for token in coming]
         return drafts
 
     def _draw(self) -> bool:
