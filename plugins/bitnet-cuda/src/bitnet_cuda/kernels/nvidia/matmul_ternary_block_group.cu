@@ -55,19 +55,19 @@ matmul_ternary_block(const Words* w, const float* wscale, const Words* q, const 
     auto sum = [=](u32 i) { return share * EACH + i; };
     auto token = [=](u32 i) { return sum(i) / 4 * 8 + lane % 4 * 2 + sum(i) % 2; };
     auto out = [=](u32 i) { return blockIdx.x * TILE_N + row + sum(i) % 4 / 2 * BESIDE; };
-    auto stored = [=](u32 i) { return blockIdx.z == 0 && token(i) < rows && out(i) < outs; };
+    auto stored = [=](u32 i) { return (!EARLY || blockIdx.z == 0) && token(i) < rows && out(i) < outs; };
     auto at = [=](u32 i) { return y + (size_t)token(i) * y_stride + y_first + out(i); };
     float acc[SUMS], value[EACH], old[EACH];
-    auto load_old = [&] {
-#pragma unroll
-        for (int i = 0; i < EACH; i++) old[i] = ADD && stored(i) ? *at(i) : 0.0f;
-    };
     group_sums(acc, stages, row, share, wscale, outs, width, weights, tokens, scales, [&] {
-        if (EARLY) load_old();
+#pragma unroll
+        for (int i = 0; EARLY && i < EACH; i++) old[i] = ADD && stored(i) ? *at(i) : 0.0f;
     });
     join(value, acc, stages, tile, share, thread);
-    if (!EARLY) load_old();
+    if (!EARLY && blockIdx.z) return;
+#pragma unroll
+    for (int i = 0; ADD && !EARLY && i < EACH; i++)
+        if (stored(i)) value[i] = *at(i) + value[i];
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (stored(i)) *at(i) = ADD ? old[i] + value[i] : value[i];
+        if (stored(i)) *at(i) = ADD && EARLY ? old[i] + value[i] : value[i];
 }
