@@ -11,12 +11,13 @@ from bitnet_hal.plugin import Handle
 from bitnet_vulkan.driver import function, vk
 from bitnet_vulkan.properties import LIST_DEVICES
 
-ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
+ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "narrow-matrix", "import", "resident")
 """The names of all abilities.
 
 dot: packed 4x8 dot products. subgroups: the size of subgroups, with arithmetic and shuffles. matrix: products of 16 x
 32 by 32 x 16 bytes with i32 sums by subgroups of 32, on NVIDIA's driver. half-matrix: the same for 16 x 16 f16 with f32
-sums. import: alignment in bytes of host memory that may be imported. resident: workgroups that run at the same time.
+sums. narrow-matrix: the same for 16 x 16 by 16 x 8 f16. import: alignment in bytes of host memory that may be imported.
+resident: workgroups that run at the same time.
 """
 VARIABLE = "BITNET_VULKAN_WITHOUT"
 MIN_SUBGROUP = 8
@@ -48,6 +49,16 @@ MATRIX_SHAPES = {
         "ResultType": _FLOAT32,
         "scope": _SUBGROUP_SCOPE,
     },
+    "narrow-matrix": {
+        "MSize": 16,
+        "NSize": 8,
+        "KSize": 16,
+        "AType": _FLOAT16,
+        "BType": _FLOAT16,
+        "CType": _FLOAT32,
+        "ResultType": _FLOAT32,
+        "scope": _SUBGROUP_SCOPE,
+    },
 }
 """VkCooperativeMatrixPropertiesKHR that the kernels multiply, by ability."""
 
@@ -65,6 +76,7 @@ def abilities(device: Handle, about: dict[str, Any]) -> dict[str, int]:
         "subgroups": subgroups,
         "matrix": int("matrix" in shapes),
         "half-matrix": int("half-matrix" in shapes),
+        "narrow-matrix": int("narrow-matrix" in shapes),
         "import": int(about["minImportedHostPointerAlignment"]),
         "resident": int(about["shaderSMCount"]) if subgroups else 0,
     }
@@ -87,7 +99,8 @@ def _matrix_shapes(device: Handle, about: dict[str, Any]) -> set[str]:
     usable = about["cooperativeMatrix"] and about["vulkanMemoryModelDeviceScope"]
     if about["driverID"] != _NVIDIA_DRIVER or not usable:
         return set()
-    wanted = {"matrix": about["shaderInt8"], "half-matrix": about["shaderFloat16"]}
+    halves = about["shaderFloat16"]
+    wanted = {"matrix": about["shaderInt8"], "half-matrix": halves, "narrow-matrix": halves}
     query = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR") if any(wanted.values()) else None
     products = vk().listed(query, LIST_DEVICES, device) if query else []
     return {
