@@ -120,7 +120,8 @@ def main() -> None:
     profile.disable()
     (run,) = result.runs
     print(f"{result.plain_speed:.0f} tokens/s without draft tokens, {run.speed:.0f} with them")
-    print(f"ratio {run.speed / result.plain_speed:.3f}, acceptance {run.acceptance:.3f}")
+    together = run.together / result.plain_together
+    print(f"ratio {run.speed / result.plain_speed:.3f}, while all run {together:.3f}, acceptance {run.acceptance:.3f}")
     idle: list[float] = []
     for step, following in pairwise(device.steps):
         if args.texts < step.rows <= _ROWS and args.texts < following.rows:

@@ -68,6 +68,18 @@ def test_batches_with_block_scales_are_added_up_in_one_order(outs: int, width: i
     assert len(orders) == 1
 
 
+@pytest.mark.parametrize(("outs", "width"), BLOCK_SCALED)
+def test_batches_with_one_activation_scale_for_128_columns_multiply_all_tokens_at_once(outs: int, width: int) -> None:
+    """Check that only four activation scales, whose sums take four times the registers, divide the tokens."""
+    params = {"rows": 64, "outs": outs, "width": width}
+    one_scale = block_group({"BLOCK": 128, "ABLOCK": 128}, params)
+    four_scales = block_group({"BLOCK": 128, "ABLOCK": 32}, params)
+    assert one_scale is not None
+    assert four_scales is not None
+    assert one_scale.private["COLUMNS"] == 64 > four_scales.private["COLUMNS"]
+    assert {**one_scale.private, "COLUMNS": 0} == {**four_scales.private, "COLUMNS": 0}
+
+
 @pytest.mark.parametrize(
     ("outs", "width", "parts"), [*((*one, 1) for one in BLOCK_SCALED), (12288, 4096, 2), (17408, 5120, 2)]
 )

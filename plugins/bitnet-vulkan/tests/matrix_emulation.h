@@ -20,6 +20,8 @@ struct Vector {
     Vector<T, 2> zw() const { return {e[2], e[3]}; }
 };
 typedef Vector<float, 2> vec2;
+typedef vec2 f16vec2;  // for values that are exact in f16
+typedef float float16_t;
 typedef Vector<float, 4> vec4;
 typedef Vector<uint, 2> uvec2;
 typedef Vector<uint, 4> uvec4;
@@ -35,31 +37,53 @@ inline vec4 make_vec4(float v) { return {v, v, v, v}; }
 inline vec4 make_vec4(vec2 a, vec2 b) { return {a[0], a[1], b[0], b[1]}; }
 inline uvec4 make_uvec4(uint v) { return {v, v, v, v}; }
 inline uvec4 make_uvec4(uvec2 a, uvec2 b) { return {a[0], a[1], b[0], b[1]}; }
+inline uvec4 make_uvec4(uint a, uint b, uint c, uint d) { return {a, b, c, d}; }
+inline uvec4 make_uvec4(ivec4 v) { return {(uint)v[0], (uint)v[1], (uint)v[2], (uint)v[3]}; }
+inline uvec2 make_uvec2(uint v) { return {v, v}; }
 inline vec2 make_vec2(float v) { return {v, v}; }
 inline vec2 make_vec2(float a, float b) { return {a, b}; }
 inline uvec2 make_uvec2(uint a, uint b) { return {a, b}; }
 inline ivec4 make_ivec4(int a, int b, int c, int d) { return {a, b, c, d}; }
-inline vec4 operator*(vec4 a, float b) { return {a[0] * b, a[1] * b, a[2] * b, a[3] * b}; }
-inline vec4 operator*(vec4 a, vec4 b) { return {a[0] * b[0], a[1] * b[1], a[2] * b[2], a[3] * b[3]}; }
-inline vec2 operator/(vec2 a, float b) { return {a[0] / b, a[1] / b}; }
-inline vec4 operator/(vec4 a, float b) { return {a[0] / b, a[1] / b, a[2] / b, a[3] / b}; }
-inline vec4 operator-(vec4 a, vec4 b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
-inline uvec4 operator~(uvec4 a) { return {~a[0], ~a[1], ~a[2], ~a[3]}; }
-inline uvec4 operator^(uvec4 a, uvec4 b) { return {a[0] ^ b[0], a[1] ^ b[1], a[2] ^ b[2], a[3] ^ b[3]}; }
-inline uvec4 operator<<(uvec4 a, uint b) { return {a[0] << b, a[1] << b, a[2] << b, a[3] << b}; }
-inline uvec4 operator>>(uvec4 a, uint b) { return {a[0] >> b, a[1] >> b, a[2] >> b, a[3] >> b}; }
-inline uvec4 operator&(uvec4 a, uint b) { return {a[0] & b, a[1] & b, a[2] & b, a[3] & b}; }
-inline uvec4 operator|(uvec4 a, uint b) { return {a[0] | b, a[1] | b, a[2] | b, a[3] | b}; }
-inline uvec4 operator^(uvec4 a, uint b) { return {a[0] ^ b, a[1] ^ b, a[2] ^ b, a[3] ^ b}; }
-inline uvec2 operator<<(uvec2 a, uint b) { return {a[0] << b, a[1] << b}; }
-inline uvec2 operator&(uvec2 a, uint b) { return {a[0] & b, a[1] & b}; }
-inline uvec2 operator^(uvec2 a, uint b) { return {a[0] ^ b, a[1] ^ b}; }
-inline vec2 operator*(vec2 a, float b) { return {a[0] * b, a[1] * b}; }
-inline vec2 operator*(vec2 a, vec2 b) { return {a[0] * b[0], a[1] * b[1]}; }
-inline vec2 operator+(vec2 a, vec2 b) { return {a[0] + b[0], a[1] + b[1]}; }
+inline ivec4 make_ivec4(int v) { return {v, v, v, v}; }
+inline ivec4 make_ivec4(vec4 v) { return {(int)v[0], (int)v[1], (int)v[2], (int)v[3]}; }
+template <class T>
+struct Scalar {
+    typedef T type;
+};
+#define BY_ELEMENT(OP)                                                                     \
+    template <class T, int N>                                                              \
+    Vector<T, N> operator OP(Vector<T, N> a, Vector<T, N> b) {                             \
+        for (int i = 0; i < N; i++) a.e[i] = a.e[i] OP b.e[i];                             \
+        return a;                                                                          \
+    }                                                                                      \
+    template <class T, int N>                                                              \
+    Vector<T, N> operator OP(Vector<T, N> a, typename Scalar<T>::type b) {                 \
+        for (int i = 0; i < N; i++) a.e[i] = a.e[i] OP b;                                  \
+        return a;                                                                          \
+    }                                                                                      \
+    template <class T, int N>                                                              \
+    Vector<T, N> operator OP(typename Scalar<T>::type a, Vector<T, N> b) {                 \
+        for (int i = 0; i < N; i++) b.e[i] = a OP b.e[i];                                  \
+        return b;                                                                          \
+    }                                                                                      \
+    template <class T, int N, class B>                                                     \
+    Vector<T, N> &operator OP##=(Vector<T, N> &a, B b) {                                   \
+        return a = a OP b;                                                                 \
+    }
+BY_ELEMENT(+)
+BY_ELEMENT(-)
+BY_ELEMENT(*)
+BY_ELEMENT(/)
+BY_ELEMENT(&)
+BY_ELEMENT(|)
+BY_ELEMENT(^)
+BY_ELEMENT(<<)
+BY_ELEMENT(>>)
+template <class T, int N>
+Vector<T, N> operator~(Vector<T, N> a) {
+    return a ^ ~T(0);
+}
 inline i8vec4 unpack8(int v) { return {(signed char)v, (signed char)(v >> 8), (signed char)(v >> 16), (signed char)(v >> 24)}; }
-inline uvec4 operator-(uvec4 a, uint b) { return {a[0] - b, a[1] - b, a[2] - b, a[3] - b}; }
-inline uvec4 operator-(uint a, uvec4 b) { return {a - b[0], a - b[1], a - b[2], a - b[3]}; }
 inline uint max(uint a, uint b) { return a > b ? a : b; }
 inline uint atomicMax(uint &a, uint b) {
     uint old = __atomic_load_n(&a, __ATOMIC_RELAXED);
@@ -73,6 +97,15 @@ inline vec4 clamp(vec4 v, float a, float b) {
     for (float &e : v.e) e = std::fmin(std::fmax(e, a), b);
     return v;
 }
+inline float roundEven(float v) { return std::nearbyint(v); }
+inline vec4 roundEven(vec4 v) {
+    for (float &e : v.e) e = roundEven(e);
+    return v;
+}
+using std::abs;
+using std::exp;
+using std::sqrt;
+inline int bitfieldExtract(int v, int first, int bits) { return (int)((uint)v << (32 - first - bits)) >> (32 - bits); }
 inline float intBitsToFloat(int v) {
     float r;
     memcpy(&r, &v, sizeof r);
@@ -85,6 +118,7 @@ inline uint floatBitsToUint(float v) {
     return r;
 }
 inline float fma(float a, float b, float c) { return std::fma(a, b, c); }
+inline vec2 fma(vec2 a, vec2 b, vec2 c) { return {std::fma(a[0], b[0], c[0]), std::fma(a[1], b[1], c[1])}; }
 inline vec4 uintBitsToFloat(uvec4 v) {
     vec4 r;
     memcpy(&r, &v, sizeof r);
@@ -130,35 +164,41 @@ const uint gl_SubgroupSize = 32, WAVE = 32, KV_BLOCK = 64;
 static pthread_barrier_t everybody, subgroups[32];
 static void barrier() { pthread_barrier_wait(&everybody); }
 static void subgroupBarrier() { pthread_barrier_wait(&subgroups[gl_SubgroupID]); }
-static float exchanged[1024];
-static float subgroupShuffleXor(float v, uint d) {
+template <class T>
+T subgroupShuffleXor(T v, uint d) {
+    static T exchanged[1024];
     subgroupBarrier();
     exchanged[LID] = v;
     subgroupBarrier();
     return exchanged[LID ^ d];
 }
+static bool subgroupElect() { return gl_SubgroupInvocationID == 0; }
+#define controlBarrier(...) barrier()
+static void memoryBarrierBuffer() {}
+#define atomicLoad(a, ...) __atomic_load_n(&a, __ATOMIC_RELAXED)
+inline uint atomicAdd(uint &a, uint by) { return __atomic_fetch_add(&a, by, __ATOMIC_RELAXED); }
 enum Order { gl_CooperativeMatrixLayoutRowMajor, gl_CooperativeMatrixLayoutColumnMajor };
 template <class T, uint R, uint C>
 struct Matrix {
-    static const uint ROWS = R, COLUMNS = C;
+    static const uint ROWS = R, COLUMNS = C, OWN = R * C / 32;
     T e[R * C];
     bool touched = false;
     Matrix() {}
     explicit Matrix(T v) {
         for (T &one : e) one = v;
     }
-    // What an invocation has of 16 x 16: rows lane / 4 and 8 further, columns 2 (lane % 4), the next and both 8 further, as on
-    // NVIDIA's; of 32 x 16 bytes on the right: rows 4 (lane % 4) and three on, then 16 further; columns lane / 4 and 8 further.
+    // What an invocation has of 16 x 16 or 16 x 8: rows lane / 4 and 8 further, columns 2 (lane % 4), the next and both 8
+    // further, as on NVIDIA's. 32 x 16 bytes on the right: rows 4 (lane % 4) and three on, then 16 further; columns lane / 4
+    // and 8 further. 16 x 8 on the right: as on the left, with columns for rows.
+    virtual uint place(uint lane, uint i) const {
+        if (R == 32) return (lane % 4 * 4 + i / 2 % 4 + i / 8 * 16) * C + lane / 4 + i % 2 * 8;
+        return (lane / 4 + i / (OWN / 2) * 8) * C + lane % 4 * 2 + i % 2 + i % (OWN / 2) / 2 * 8;
+    }
     T &operator[](uint i) {
         touched = true;
         return e[place(gl_SubgroupInvocationID, i)];
     }
-    static uint place(uint lane, uint i) {
-        if (R == 32) return (lane % 4 * 4 + i / 2 % 4 + i / 8 * 16) * C + lane / 4 + i % 2 * 8;
-        return (lane / 4 + i / 4 * 8) * C + lane % 4 * 2 + i % 2 + i / 2 % 2 * 8;
-    }
     void gather() {
-        const uint OWN = R * C / 32;
         if (!touched) return;
         static T shared[32][32][OWN];
         subgroupBarrier();
@@ -168,9 +208,15 @@ struct Matrix {
         touched = false;
     }
 };
-struct HalfLeft : Matrix<float, 16, 16> {};
+struct HalfLeft : Matrix<float, 16, 16> {
+    using Matrix::Matrix;
+};
 struct HalfRight : Matrix<float, 16, 16> {};
+struct NarrowRight : Matrix<float, 16, 8> {
+    uint place(uint lane, uint i) const override { return (lane % 4 * 2 + i % 2 + i / 2 * 8) * 8 + lane / 4; }
+};
 typedef Matrix<float, 16, 16> FloatSum;
+typedef Matrix<float, 16, 8> NarrowSum;
 struct ByteLeft : Matrix<int, 16, 32> {};
 struct ByteRight : Matrix<int, 32, 16> {};
 typedef Matrix<int, 16, 16> IntSum;
@@ -203,15 +249,15 @@ inline void coopMatStore(const FloatSum &m, uvec4 *to, uint at, uint stride, Ord
 inline void coopMatStore(const IntSum &m, int *to, uint at, uint stride, Order) {
     for (uint i = 0; i < 256 && gl_SubgroupInvocationID == 0; i++) to[at + i / 16 * stride + i % 16] = m.e[i];
 }
-template <class A, class B, class T>
-Matrix<T, 16, 16> coopMatMulAdd(A a, B b, Matrix<T, 16, 16> c) {
+template <class A, class B, class S>
+S coopMatMulAdd(A a, B b, S c) {
     a.gather();
     b.gather();
     c.gather();
-    const uint K = sizeof a.e / sizeof a.e[0] / 16;
+    const uint K = A::COLUMNS, N = B::COLUMNS;
     for (uint i = 0; i < 16; i++)
         for (uint k = 0; k < K; k++)
-            for (uint j = 0; j < 16; j++) c.e[16 * i + j] += a.e[K * i + k] * b.e[16 * k + j];
+            for (uint j = 0; j < N; j++) c.e[N * i + j] += a.e[K * i + k] * b.e[N * k + j];
     return c;
 }
 
@@ -226,16 +272,28 @@ inline FloatSum operator+(const FloatSum &a, const FloatSum &b) {
     return sum;
 }
 
+struct Contents {
+    size_t size;
+    void *bytes;
+};
+static std::map<std::string, Contents> known;
 // A file's bytes, with room behind them; the same ones for two names of a binding.
 static void *contents(const char *name) {
-    static std::map<std::string, void *> known;
-    if (known.count(name)) return known[name];
+    if (known.count(name)) return known[name].bytes;
     FILE *file = fopen(name, "rb");
     if (!file) abort();
     std::vector<char> bytes(1 << 24);
     size_t size = fread(bytes.data(), 1, bytes.size(), file);
     fclose(file);
-    return known[name] = memcpy(calloc(1, size + 64), bytes.data(), size);
+    known[name] = {size, memcpy(calloc(1, size + 64), bytes.data(), size)};
+    return known[name].bytes;
+}
+static void store_results() {
+    for (auto &[name, made] : known) {
+        FILE *file = fopen((name + ".result").c_str(), "wb");
+        fwrite(made.bytes, 1, made.size, file);
+        fclose(file);
+    }
 }
 
 void kernel();

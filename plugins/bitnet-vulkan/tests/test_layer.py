@@ -16,6 +16,7 @@ from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.tuning.query import FEW_ROWS
 from bitnet_vulkan.describe import offered
 from bitnet_vulkan.device import VulkanDevice
+from bitnet_vulkan.tuning import MAX_LAYER_ROWS
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +65,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_layers(launcher: Launcher, case: Case) -> None:
     launch = case.launch()
-    if launch.params["rows"] > FEW_ROWS:
+    if launch.params["rows"] > (MAX_LAYER_ROWS if launch.constants["BLOCK"] else FEW_ROWS):
         with pytest.raises(UnsupportedError, match="faster as separate launches"):
             run(launcher, case)
         return

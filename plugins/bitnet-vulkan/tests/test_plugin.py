@@ -143,7 +143,7 @@ def test_small_buffers_come_and_go(device: VulkanDevice) -> None:
 def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
     import vulkan
 
-    bytes_, halves = MATRIX_SHAPES.values()
+    bytes_, halves, _ = MATRIX_SHAPES.values()
 
     def products(_: object, count: Any, rows: Any) -> int:
         """Report one product of bytes that the kernels use, and one of halves that they do not."""
@@ -168,9 +168,9 @@ def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatc
     masks = "supportedOperations", "supportedStages", "requiredSubgroupSizeStages"
     about = dict.fromkeys(on, 1) | dict.fromkeys(off, 0) | dict.fromkeys(masks, 0xFF)
     about |= {"minSubgroupSize": 16, "maxSubgroupSize": 64, "shaderSMCount": 132, "driverID": 4}
-    expected = {"dot": 0, "subgroups": 32, "matrix": 1, "half-matrix": 0, "import": 0, "resident": 132}
+    expected = dict.fromkeys(ABILITIES, 0) | {"subgroups": 32, "matrix": 1, "resident": 132}
     assert abilities(vk().null, about) == expected
-    assert abilities(vk().null, about | {"shaderFloat16": 1}) == expected
+    assert abilities(vk().null, about | {"shaderFloat16": 1}) == expected | {"narrow-matrix": 1}
     for lack in ("vulkanMemoryModelDeviceScope", "driverID"):
         assert not abilities(vk().null, about | {lack: 0})["matrix"]
     assert abilities(vk().null, about | {"maxSubgroupSize": 16})["subgroups"] == 16
@@ -264,7 +264,7 @@ def test_features_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_VULKAN_WITHOUT", "all")
     assert not found()
     monkeypatch.setenv("BITNET_VULKAN_WITHOUT", "subgroups")
-    assert not found() & {"subgroups", "matrix", "half-matrix"}
+    assert not found() & {"subgroups", "matrix", "half-matrix", "narrow-matrix"}
     monkeypatch.setenv("BITNET_VULKAN_WITHOUT", "luck")
     with pytest.raises(UsageError, match="luck"):
         found()

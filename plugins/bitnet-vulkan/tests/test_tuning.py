@@ -32,6 +32,7 @@ def devices() -> list[DeviceInfo]:
             "subgroups": subgroups,
             "matrix": matrix,
             "half-matrix": matrix,
+            "narrow-matrix": matrix,
             "import": 0,
             "resident": 132 if subgroups else 0,
         }
@@ -77,17 +78,43 @@ def test_products_of_very_wide_rows_have_many_workgroups() -> None:
         assert all(tuning.tile["TILE_N"] * tuning.private["LANES"] in (256, 512) for tuning in tunings)
 
 
+SHAPES = {"2b4t": (2560, 6912, 20, 5, 0), "8b": (4096, 12288, 32, 8, 128)}
+"""Columns of x and of the gate, query heads, key/value heads, and columns that share a weight scale, by model."""
+
+
+def layer_of(model: str, rows: int, *, matrix: int) -> TuningQuery:
+    """Return the query of a layer on a GPU with or without cooperative matrices."""
+    gpu = next(
+        info
+        for info in devices()
+        if info.type is DeviceType.GPU and info.extra["subgroups"] == 32 and info.extra["matrix"] == matrix
+    )
+    hidden, ffn, heads, kv_heads, block = SHAPES[model]
+    params = {"rows": rows, "hidden": hidden, "ffn": ffn, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": 128}
+    constants = {"BLOCK": block, "ABLOCK": 32 if block else 0, "KV": 1, "NORM": 1, "ACT": 0}
+    return TuningQuery(CATALOGUE["decoder_layer"], constants, params, gpu)
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "variant"),
+    [("2b4t", 4, "resident"), ("2b4t", 5, "matrix"), ("2b4t", 8, "matrix"), ("8b", 4, "resident"), ("8b", 8, "block")],
+)
+def test_layers_of_five_to_eight_rows_take_matrix_units(model: str, rows: int, variant: str) -> None:
+    (tuning,) = candidate_tunings(layer_of(model, rows, matrix=1))
+    assert tuning.variant == variant
+    assert tuning.private["ROOM"] >= rows
+    codes = rows * SHAPES[model][1]
+    assert variant == "resident" or tuning.workspace > codes
+
+
 @pytest.mark.parametrize(
     ("model", "rows", "at_once"),
     [("2b4t", 2, 2), ("2b4t", 4, 4), ("2b4t", 8, 4), ("2b4t", 32, 0), ("8b", 4, 2), ("8b", 8, 0)],
 )
 def test_a_layer_holds_as_many_rows_as_fit_shared_memory(model: str, rows: int, at_once: int) -> None:
     """0: rows of separate launches. Codes of rows take most of the 48 KiB."""
-    gpu = next(info for info in devices() if info.type is DeviceType.GPU and info.extra["subgroups"] == 32)
-    hidden, ffn, heads, kv_heads, block = {"2b4t": (2560, 6912, 20, 5, 0), "8b": (4096, 12288, 32, 8, 128)}[model]
-    params = {"rows": rows, "hidden": hidden, "ffn": ffn, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": 128}
-    constants = {"BLOCK": block, "ABLOCK": 32 if block else 0, "KV": 1, "NORM": 1, "ACT": 0}
-    query = TuningQuery(CATALOGUE["decoder_layer"], constants, params, gpu)
+    query = layer_of(model, rows, matrix=0)
+    _, ffn, heads, kv_heads, _ = SHAPES[model]
     if not at_once:
         with pytest.raises(UnsupportedError):
             candidate_tunings(query)

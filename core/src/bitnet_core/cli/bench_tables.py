@@ -141,9 +141,11 @@ def _speculation_rows(result: SpeculationResult) -> Iterator[tuple[str, str]]:
     yield "verified rows", f"{ratios} (seconds of a step by rows, of {1e3 * costs[1]:.3f} ms for one)"
     for run in result.runs:
         name = result.kind if run.probability is None else f"P = {run.probability:g}"
-        ratio = run.speed / result.plain_speed
+        ratio = f"{run.speed / result.plain_speed:.2f} x without"
+        if result.sequences > 1:
+            ratio += f" ({run.together / result.plain_together:.2f} x while all requests run)"
         yield (
             f"speculation, {name}",
-            f"{run.speed:.1f} tokens/s, {ratio:.2f} x without; {run.tokens_per_step:.2f} tokens a step, "
+            f"{run.speed:.1f} tokens/s, {ratio}; {run.tokens_per_step:.2f} tokens a step, "
             f"{run.acceptance:.0%} of the draft tokens right",
         )

@@ -26,23 +26,26 @@ _TIMED = 9
 @dataclass(frozen=True, slots=True)
 class SpeculativeRun:
     """Medians over the runs. probability: of a right draft token; None for the real drafter. acceptance: share of the
-    draft tokens that were accepted. tokens_per_step: of one request. speed: tokens per second of all requests."""
+    draft tokens that were accepted. tokens_per_step: of one request. speed: tokens per second of all requests.
+    together: the same while all of them run, as some end before others."""
 
     probability: float | None
     acceptance: float
     tokens_per_step: float
     speed: float
+    together: float
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationResult:
     """Speculation of one kind compared with none. row_seconds: duration of a step of one request by number of verified
-    rows. plain_speed: tokens per second of all requests without speculation."""
+    rows. plain_speed, plain_together: as in SpeculativeRun, without speculation."""
 
     kind: str
     sequences: int
     row_seconds: dict[int, float]
     plain_speed: float
+    plain_together: float
     runs: tuple[SpeculativeRun, ...]
 
     def document(self) -> dict[str, Any]:
@@ -52,14 +55,21 @@ class SpeculationResult:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """A run. texts: by prompt; tokens, seconds: of the steps after all prompts."""
+    """A run. texts: by prompt; tokens, seconds: of the steps after all prompts; together: tokens per second of those
+    while all requests run."""
 
     texts: dict[tuple[int, ...], list[int]]
     tokens: int
     steps: int
     seconds: float
+    together: float
     drafted: int
     accepted: int
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second after all prompts."""
+        return self.tokens / self.seconds
 
 
 def measure_speculation(
@@ -102,8 +112,8 @@ def measure_speculation(
         costs = row_costs(engine, prompt_tokens, rows)
     finally:
         speculative.use(drafter, rows)
-    speed = statistics.median(run.tokens / run.seconds for run in plain)
-    return SpeculationResult(drafter.kind, sequences, costs, speed, tuple(runs))
+    speed, together = _medians(plain)
+    return SpeculationResult(drafter.kind, sequences, costs, speed, together, tuple(runs))
 
 
 def record_steps(engine: Engine, rows: int) -> None:
@@ -151,7 +161,8 @@ def _repeated(engine: Engine, prompts: list[list[int]], max_tokens: int, repeat:
 def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Timed:
     requests = [engine.add_request(prompt, max_tokens=max_tokens) for prompt in prompts]
     tokens = steps = 0
-    seconds = 0.0
+    seconds = together = 0.0
+    ended = False
     while any(request.finish_reason is None for request in requests):
         decoding = all(request.generated_tokens for request in requests)
         before = _generated(requests)
@@ -161,21 +172,31 @@ def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Timed:
             seconds += time.perf_counter() - began
             tokens += _generated(requests) - before
             steps += 1
+        if not ended:
+            ended = any(request.finish_reason for request in requests)
+            together = tokens / seconds if seconds else 0.0
     texts = {tuple(prompt): request.generated for prompt, request in zip(prompts, requests, strict=True)}
     drafted, accepted = (sum(getattr(one, name) for one in requests) for name in ("draft_tokens", "accepted_tokens"))
-    return _Timed(texts, tokens, steps, seconds, drafted, accepted)
+    return _Timed(texts, tokens, steps, seconds, together, drafted, accepted)
 
 
 def _generated(requests: list[Request]) -> int:
     return sum(request.generated_tokens for request in requests)
 
 
+def _medians(runs: list[_Timed]) -> tuple[float, float]:
+    """Return the medians of `speed` and of `together`."""
+    return statistics.median(run.speed for run in runs), statistics.median(run.together for run in runs)
+
+
 def _summary(probability: float | None, runs: list[_Timed], sequences: int) -> SpeculativeRun:
     drafted = sum(run.drafted for run in runs)
     steps = sum(run.steps for run in runs)
+    speed, together = _medians(runs)
     return SpeculativeRun(
         probability=probability,
         acceptance=sum(run.accepted for run in runs) / max(1, drafted),
         tokens_per_step=sum(run.tokens for run in runs) / max(1, steps * sequences),
-        speed=statistics.median(run.tokens / run.seconds for run in runs),
+        speed=speed,
+        together=together,
     )

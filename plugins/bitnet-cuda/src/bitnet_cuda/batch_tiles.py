@@ -131,10 +131,13 @@ def _group_splits(rows: int, outs: int, width: int, *, before_attention: bool) -
     return 1
 
 
-def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, splits: int = 1) -> Tuning | None:
+def block_group_tile(
+    span_t: int, width: int, row_tiles: int, shares: int, splits: int = 1, *, one_scale: bool = False
+) -> Tuning | None:
     """Return the tuning of the kernels of block_group.cuh, or None if fewer than two stages fit shared memory.
 
-    Takes as many stages as fit, six at most. Arguments: the constants of the kernels in lower case.
+    Takes as many stages as fit, six at most. Arguments: the constants of the kernels in lower case. one_scale: 128
+    columns have one activation scale, so that a thread has a quarter of the sums, and multiplies all tokens at once.
     """
     lines = ceil_div(ceil_div(width, LINE), splits)
     group = WARPGROUP * row_tiles * shares
@@ -150,12 +153,13 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
         return None
     sum_bytes = 4 * span_t * group if shares > 1 or splits > 1 else 0  # in the place of the stages
     most_columns = 16 if group > 3 * WARPGROUP else 32  # as many as the registers of a thread have room for
+    columns = span_t if one_scale else min(span_t, most_columns)
     return tuned(
         group,
         {"TILE_N": span_n, "TILE_T": span_t, "SPLITS": splits},
         "group",
         SPAN_T=span_t,
-        COLUMNS=min(span_t, most_columns),
+        COLUMNS=columns,
         ROW_TILES=row_tiles,
         STAGES=stages,
         SHARED=max(stages * stage_bytes, sum_bytes) + beside_bytes,
@@ -249,15 +253,16 @@ def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning 
     width = int(params["width"])
     tiles = ceil_div(parts * int(params["outs"]), 64)
     span_t = next(t for t in (8, 16, 32, 64) if params["rows"] <= t)
+    one_scale = constants["ABLOCK"] == 128
     if tiles > 2 * MULTIPROCESSORS:
-        tuning = block_group_tile(span_t, width, 3, 1)
+        tuning = block_group_tile(span_t, width, 3, 1, one_scale=one_scale)
         if tuning is None:
             return None
         return replace(tuning, tile={**tuning.tile, "TILE_N": 192 // parts})
     if parts > 1:
         return None
     splits = 2 if 2 * tiles <= MULTIPROCESSORS and width > LINE else 1
-    return block_group_tile(span_t, width, 1, 4, splits)
+    return block_group_tile(span_t, width, 1, 4, splits, one_scale=one_scale)
 
 
 def glu(constants: Constants, params: Params, *, wgmma: bool) -> Tuning:

@@ -15,7 +15,7 @@ from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice
 from bitnet_hal.features import MAX_MARKS
 from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, MemoryKind, Tuning
 
-from bitnet_cuda import compile, invariant_tiles, joined_norms, nvml, recording, tensor_maps, tuning
+from bitnet_cuda import compile, invariant_tiles, joined_norms, next_weights, nvml, recording, tensor_maps, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, WARPGROUP_MMA, attribute, compute_capability
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
@@ -110,16 +110,26 @@ class CudaDevice(StreamDevice):
             self.check(self.api.cuFuncSetAttribute(kernel.function, name, kernel.shared), "load kernel")
         return kernel
 
-    def queue(self, launch: StreamLaunch, *, overlaps: bool = False, ahead: Bound[StreamBuffer] | None = None) -> None:
+    def queue(
+        self,
+        launch: StreamLaunch,
+        *,
+        overlaps: bool = False,
+        ahead: Bound[StreamBuffer] | None = None,
+        after: next_weights.Ahead = next_weights.NOTHING,
+    ) -> None:
         """Launch a kernel on the stream, or add it to the graph that is captured.
 
-        overlaps: it may start before the launches before it have ended. ahead: the weights to prefetch.
+        overlaps: it may start before the launches before it have ended. ahead: the weights to prefetch. after: those of
+        the launch after it, if both are products of next_weights.py.
         """
         kernel = launch.kernel
         slots = [bound.buffer.address + bound.offset for bound in launch.bound]
         slots += struct.unpack(f"<{len(launch.params) // 4}I", launch.params)
         if kernel.spec.name in recording.FETCHING:
             slots += (ahead.buffer.address + ahead.offset, ahead.nbytes) if ahead else (0, 0)
+        if next_weights.can_prefetch(launch):
+            slots += after
         values = (ctypes.c_uint64 * len(slots))(*slots)  # a 32-bit argument is the lower half of its slot
         first = ctypes.addressof(values)
         maps = tensor_maps.tensor_maps(launch)  # the driver copies arguments before the call returns
@@ -162,8 +172,9 @@ class CudaDevice(StreamDevice):
         launches = recording.joined(launches, self._variant)
         overlaps = recording.may_overlap(launches)
         ahead = recording.weights_ahead(launches)
-        for launch, overlap, weights in zip(recording.apart(launches), overlaps, ahead, strict=True):
-            self.queue(launch, overlaps=overlap, ahead=weights)
+        after = next_weights.next_weights(launches)
+        for launch, overlap, weights, then in zip(recording.apart(launches), overlaps, ahead, after, strict=True):
+            self.queue(launch, overlaps=overlap, ahead=weights, after=then)
 
     def _run_between(self, launches: Sequence[StreamLaunch], events: Sequence[Any]) -> None:
         """Run the launches with an event around each, as one graph so that no time of the host is measured."""

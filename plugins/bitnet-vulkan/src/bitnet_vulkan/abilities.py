@@ -11,12 +11,13 @@ from bitnet_hal.plugin import Handle
 from bitnet_vulkan.driver import function, vk
 from bitnet_vulkan.properties import LIST_DEVICES
 
-ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
+ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "narrow-matrix", "import", "resident")
 """The names of all abilities.
 
 dot: packed 4x8 dot products. subgroups: the size of subgroups, with arithmetic and shuffles. matrix: products of 16 x
 32 by 32 x 16 bytes with i32 sums by subgroups of 32, on NVIDIA's driver. half-matrix: the same for 16 x 16 f16 with f32
-sums. import: alignment in bytes of host memory that may be imported. resident: workgroups that run at the same time.
+sums. narrow-matrix: the same for 16 x 16 by 16 x 8 f16. import: alignment in bytes of host memory that may be imported.
+resident: workgroups that run at the same time.
 """
 VARIABLE = "BITNET_VULKAN_WITHOUT"
 MIN_SUBGROUP = 8
@@ -27,6 +28,17 @@ _COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 _NVIDIA_DRIVER = 4  # VK_DRIVER_ID_NVIDIA_PROPRIETARY, whose placement of a matrix's elements matrix.glsl relies on
 _FLOAT16, _FLOAT32, _SINT8, _SINT32 = 0, 1, 3, 5  # VkComponentTypeKHR
 _SUBGROUP_SCOPE = 3  # VK_SCOPE_SUBGROUP_KHR
+_HALF_PRODUCT = {
+    "MSize": 16,
+    "NSize": 16,
+    "KSize": 16,
+    "AType": _FLOAT16,
+    "BType": _FLOAT16,
+    "CType": _FLOAT32,
+    "ResultType": _FLOAT32,
+    "scope": _SUBGROUP_SCOPE,
+}
+
 MATRIX_SHAPES = {
     "matrix": {
         "MSize": 16,
@@ -38,16 +50,8 @@ MATRIX_SHAPES = {
         "ResultType": _SINT32,
         "scope": _SUBGROUP_SCOPE,
     },
-    "half-matrix": {
-        "MSize": 16,
-        "NSize": 16,
-        "KSize": 16,
-        "AType": _FLOAT16,
-        "BType": _FLOAT16,
-        "CType": _FLOAT32,
-        "ResultType": _FLOAT32,
-        "scope": _SUBGROUP_SCOPE,
-    },
+    "half-matrix": _HALF_PRODUCT,
+    "narrow-matrix": {**_HALF_PRODUCT, "NSize": 8},
 }
 """VkCooperativeMatrixPropertiesKHR that the kernels multiply, by ability."""
 
@@ -65,6 +69,7 @@ def abilities(device: Handle, about: dict[str, Any]) -> dict[str, int]:
         "subgroups": subgroups,
         "matrix": int("matrix" in shapes),
         "half-matrix": int("half-matrix" in shapes),
+        "narrow-matrix": int("narrow-matrix" in shapes),
         "import": int(about["minImportedHostPointerAlignment"]),
         "resident": int(about["shaderSMCount"]) if subgroups else 0,
     }
@@ -87,7 +92,8 @@ def _matrix_shapes(device: Handle, about: dict[str, Any]) -> set[str]:
     usable = about["cooperativeMatrix"] and about["vulkanMemoryModelDeviceScope"]
     if about["driverID"] != _NVIDIA_DRIVER or not usable:
         return set()
-    wanted = {"matrix": about["shaderInt8"], "half-matrix": about["shaderFloat16"]}
+    halves = about["shaderFloat16"]
+    wanted = {"matrix": about["shaderInt8"], "half-matrix": halves, "narrow-matrix": halves}
     query = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR") if any(wanted.values()) else None
     products = vk().listed(query, LIST_DEVICES, device) if query else []
     return {

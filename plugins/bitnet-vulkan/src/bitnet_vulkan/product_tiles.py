@@ -16,6 +16,10 @@ NORM_WIDE = 16384
 """The number of columns above which a norm uses the second size of `norm_group` (families.toml)."""
 NARROW_OUTS = 256
 """The maximum rows of a dense matrix (gates of delta nets) with a workgroup each, if there are few activation rows."""
+WIDE_OUTS = 8192
+"""The number of outputs from which a batch has wider tiles, and makes operands in registers."""
+MAX_EXACT_WIDTH = 65536
+"""The maximum columns whose products are added up exactly in f32."""
 NORMAL_GROUP = 256
 """The invocations of a workgroup of a product of one row, also those of a rotation of 1,024 columns."""
 Family = Mapping[str, Any]
@@ -70,6 +74,8 @@ def _lanes(query: TuningQuery, family: Family, rows: int, *, normed: bool = Fals
 def ternary(query: TuningQuery, family: Family) -> Tuning | None:
     """Return the tuning of a ternary product, None for one that needs neither subgroups nor cooperative matrices."""
     rows = query["rows"]
+    if 1 < rows <= BATCH_ROWS and family["narrow-matrix"] and _is_wide(query):
+        return _wide_product(query)
     if 1 < rows <= BATCH_ROWS and family["matrix"]:
         return _batch_product(query)
     if rows > FEW_ROWS:
@@ -98,10 +104,22 @@ def _batch_product(query: TuningQuery) -> Tuning:
     Tiles are narrow, with many subgroups along the columns, so that few rows occupy all multiprocessors.
     """
     tile_t = 16 if query["rows"] <= 16 else 32
-    wide = query["outs"] >= 8192
+    wide = query["outs"] >= WIDE_OUTS
     waves = 4 if wide or tile_t == 32 else 8
     tile_n = 32 if wide else 16
     return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", {"GROUP": MATRIX_WAVE * waves})
+
+
+def _is_wide(query: TuningQuery) -> bool:
+    """Return whether a batch's product is faster with operands made in registers, as measured on an H100."""
+    return "BLOCK" not in query and query["outs"] >= WIDE_OUTS and query["width"] <= MAX_EXACT_WIDTH
+
+
+def _wide_product(query: TuningQuery) -> Tuning:
+    """Return the tuning of a batch's ternary product with operands that are made in registers."""
+    rows = query["rows"]
+    tile_t = next(size for size in (8, 16, 32) if rows <= size or size == 32)
+    return Tuning({"TILE_N": 32, "TILE_T": tile_t, "SPLITS": 1}, "wide", {"GROUP": MATRIX_GROUP})
 
 
 def _matrix_product(query: TuningQuery) -> Tuning:
@@ -148,3 +166,14 @@ def dense(query: TuningQuery, family: Family) -> Tuning | None:
     batch = 2 if rows == 1 else 4
     private = {"GROUP": group, "WIDTH": width, "LANES": wave, "BATCH": batch}
     return Tuning({"TILE_N": group // wave * 8, "TILE_T": min(8, query.padded_rows)}, "few", private)
+
+
+def approx_logits(query: TuningQuery, family: Family) -> Tuning | None:
+    """Return the tuning of approximate logits of a batch on cooperative matrices, None for other devices and sizes.
+
+    One and two rows are not served: they have a kernel of their own (gpu.toml).
+    """
+    rows = query["rows"]
+    if not family["half-matrix"] or not 2 < rows <= BATCH_ROWS or query["width"] % 64:
+        return None
+    return Tuning({"TILE_N": 256, "TILE_T": 16 if rows <= 16 else 32}, "batch", {"GROUP": 256})

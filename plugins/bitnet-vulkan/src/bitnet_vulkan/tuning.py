@@ -16,6 +16,7 @@ from bitnet_vulkan.product_tiles import (
     BATCH_ROWS,
     LARGE_TILE,
     MATRIX_GROUP,
+    MATRIX_WAVE,
     MAX_FEW_WIDTH,
     MEDIUM_TILE,
     SMALL_TILE,
@@ -34,6 +35,10 @@ WHOLE_ROWS = 64
 """The number of rows above which one workgroup norms and rotates a whole row."""
 MAX_LAYER_ROWS = 4
 """The maximum rows whose codes decoder_layer holds at the same time."""
+LAYER_GROUP = 512
+"""The invocations of a workgroup of decoder_layer on a GPU."""
+LAYER_SUMS = 32768
+"""The maximum bytes of sums in shared memory of a layer on matrix units (layer_tiles.glsl, block_tiles.glsl)."""
 MEETING_WORDS = 9 * 32
 """The number of u32 counters at the start of the workspace of decoder_layer (meeting.glsl)."""
 FLOAT = 4
@@ -136,7 +141,11 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
     heads = query["n_heads"] // kv_heads
     if hidden % 4 or ffn % 4 or heads > MAX_GROUP_HEADS or dim not in (32, 64, 128, 256) or dim < wave:
         raise query.unsupported("layers of such a shape run as separate launches")
-    group = 8 * wave if family["software"] else 512
+    if MAX_LAYER_ROWS < query["rows"] <= FEW_ROWS and family["narrow-matrix"]:
+        tuning = _layer_on_matrix_units(query, family)
+        if tuning:
+            return tuning
+    group = 8 * wave if family["software"] else LAYER_GROUP
     widest = max(hidden, heads * kv_heads * dim, ffn)
     room = query.padded_rows
     if room > (MAX_LAYER_ROWS if query["BLOCK"] else FEW_ROWS):
@@ -155,16 +164,57 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
         "LANES": min(lanes, wave),
         "BATCH": 1,
         "ROWS": 1 if query["BLOCK"] else 2,
-        "WIDTH": hidden,
-        "FFN": ffn,
-        "HEADS": heads,
-        "KV_HEADS": kv_heads,
-        "DIM": dim,
+        **_layer_shape(query),
     }
     members = family["resident"]
-    counters = MEETING_WORDS + room * kv_heads
-    partial_results = max(members, room * kv_heads) * heads * (dim + 2)
-    return Tuning({"MEMBERS": members}, "resident", private, FLOAT * (counters + partial_results))
+    return Tuning({"MEMBERS": members}, "resident", private, FLOAT * _layer_words(query, members))
+
+
+def _layer_on_matrix_units(query: TuningQuery, family: Family) -> Tuning | None:
+    """Return the tuning of decoder_layer_matrix.comp, or with block scales of decoder_layer_block.comp, None if the
+    device has too little shared memory."""
+    dim = query["head_dim"]
+    kv_heads = query["n_kv_heads"]
+    heads = query["n_heads"] // kv_heads
+    waves = LAYER_GROUP // MATRIX_WAVE
+    attention_parts = FLOAT * waves * heads * dim
+    new_heads = FLOAT * (heads + 2) * (dim + dim // MATRIX_WAVE)
+    reductions = FLOAT * (3 * waves * heads + 8 * waves + 64)
+    if max(attention_parts, LAYER_SUMS) + new_heads + reductions > family["shared_memory"]:
+        return None
+    room = query.padded_rows
+    private = {
+        "GROUP": LAYER_GROUP,
+        "ROOM": room,
+        "LANES": 4,  # blocks of activations loaded at a time
+        "BATCH": 1,
+        **_layer_shape(query),
+    }
+    members = family["resident"]
+    widest = ceil_div(max(query["hidden"], query["n_heads"] * dim, query["ffn"]), 128) * 128
+    scales = widest // 32 if query["BLOCK"] else 2  # of a row, or a scale and a sum
+    quantized_rows = room * (widest // FLOAT + scales) + 4  # words, and alignment
+    workspace = FLOAT * (_layer_words(query, members) + quantized_rows)
+    return Tuning({"MEMBERS": members}, "block" if query["BLOCK"] else "matrix", private, workspace)
+
+
+def _layer_shape(query: TuningQuery) -> dict[str, int]:
+    """Return the constants of a layer's shape."""
+    kv_heads = query["n_kv_heads"]
+    return {
+        "WIDTH": query["hidden"],
+        "FFN": query["ffn"],
+        "HEADS": query["n_heads"] // kv_heads,
+        "KV_HEADS": kv_heads,
+        "DIM": query["head_dim"],
+    }
+
+
+def _layer_words(query: TuningQuery, members: int) -> int:
+    """Return the words of the counters and of the partial results of attention of a layer. members: workgroups."""
+    kv_heads = query["n_kv_heads"]
+    pairs = query.padded_rows * kv_heads  # of a row and a key/value head
+    return MEETING_WORDS + pairs + max(members, pairs) * (query["n_heads"] // kv_heads) * (query["head_dim"] + 2)
 
 
 def _layer_shared_bytes(query: TuningQuery, heads: int, widest: int, group: int, wave: int, at_once: int) -> int:
@@ -218,4 +268,5 @@ _FORMULAS: dict[str, Callable[[TuningQuery, Family], Tuning | None]] = {
     "argmax_advance": _argmax,
     "decoder_layer": _layer,
     "matmul_dense": product_tiles.dense,
+    "approx_logits": product_tiles.approx_logits,
 }

@@ -261,6 +261,7 @@ def _attention_cases() -> Iterator[Case]:
         batches[f"many-rows-d{head_dim}"] = AttentionBatch([(s, 29 * s) for s in range(22)], (16, 4), head_dim)
     batches["many-parts"] = AttentionBatch([(0, 2600)], (4, 1), 128)  # with positions split among workgroups
     batches["parts-of-two-rows"] = AttentionBatch([(0, 700), (1, 290)], (8, 2))
+    batches["part-without-positions"] = AttentionBatch([(0, 8192)], (4, 1))  # if 32 workgroups have multiples of 16
     batches["many-heads"] = AttentionBatch([(0, 150), (1, 20)], (24, 2), 128)
     batches["wide-heads"] = AttentionBatch([(0, 150), (1, 20)], (4, 4), 256)
     batches["parts-of-wide-heads"] = AttentionBatch([(0, 2600), (1, 0), (2, 257)], (12, 2), 256)
@@ -292,6 +293,7 @@ def _mixed_attention_cases() -> Iterator[Case]:
     for head_dim in (64, 128, 256):
         batches[f"mixed-d{head_dim}"] = AttentionBatch(mixed, (6, 2), head_dim)
         batches[f"parts-d{head_dim}"] = AttentionBatch([*prompt(4, 1021), (1, 300)], (4, 1), head_dim)
+    batches["part-without-positions"] = AttentionBatch(prompt(2, 8191), (4, 1))  # if 32 workgroups have multiples of 16
     batches["many-rows"] = AttentionBatch([*prompt(12, 60), (1, 5), *prompt(20, 0, 2)], (4, 2), 64)
     for label, batch in batches.items():
         yield Case(name, label, _rope_attention, (batch,))

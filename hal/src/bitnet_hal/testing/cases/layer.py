@@ -111,6 +111,7 @@ def cases() -> Iterator[Case]:
     shapes["rows-4-large"] = LayerShape(2560, 6912, (20, 5), 128, (40, 200, 7, 90))
     shapes["rows-3-qwen3-a32"] = LayerShape(256, 384, (4, 2), 64, (90, 0, 33), 1, 0, 1, SILU, 0, 128, 32)
     shapes["rows-4-qwen3-a128"] = LayerShape(256, 384, (4, 2), 64, (90, 7, 128, 64), 1, 0, 1, SILU, 0, 128, 128)
+    shapes["rows-6-qwen3-a32"] = LayerShape(256, 384, (4, 2), 64, (90, -1, 33, 0, 64, 7), 1, 0, 1, SILU, 0, 128, 32)
     for rows in (7, 8):
         shapes[f"rows-{rows}"] = LayerShape(256, 640, (8, 2), 64, tuple(range(0, 30 * rows, 30)))
     shapes["rows-20"] = LayerShape(192, 320, (3, 1), 32, (-1, *range(0, 190, 10)), kv=2)

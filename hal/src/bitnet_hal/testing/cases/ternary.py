@@ -126,6 +126,8 @@ def cases() -> Iterator[Case]:
     for add in (0, 1):  # whole tiles of rows, as in models, and more column blocks than a pipeline has stages
         yield Case(name, f"prompt-t150-n320-k1536-add{add}", _build, (150, 320, 1536, add))
     yield Case(name, "exact-t257-n288-k256", _build, (257, 288, 256, 0, True), exact=True)
+    yield Case(name, "exact-t20-n8300-k384", _build, (20, 8300, 384, 0, True), exact=True)
+    yield Case(name, "add-t6-n8200-k256", _build, (6, 8200, 256, 1))
     yield Case(name, "many-outs", _build, (1, 70001, 128, 0, True), exact=True)
     yield Case(name, "part-of-y", _part_of_y, (0,))
     yield Case(name, "add-part-of-y", _part_of_y, (1,))

@@ -248,7 +248,7 @@ void main() {
         fetch(s, s.first, keys, values);
         turn_of(s, turn, gain_qk);
     }
-    await(0);
+    await(0, MEMBERS);
     for (uint t = 0; t < p.rows; t++) {
         if (step_of(t).y >= 0) continue;
         for (uint i = gl_WorkGroupID.x * GROUP + LID; i < QUERIES; i += MEMBERS * GROUP) heads[t * QUERIES + i] = 0.0;
@@ -270,7 +270,7 @@ void main() {
 
     if (TILE_T == 1) { GAIN(gain, gamma_o, QUERIES) }
     WEIGHTS(packed_o, units_o, o, HIDDEN, 1, 1, PER_O, WIDE_O, 0)
-    await(1);
+    await(1, MEMBERS);
     [[dont_unroll]] for (uint first = 0; first < p.rows; first += TILE_T) {
         TOKENS(row, heads4, QUERIES, first)
         if (TILE_T > 1) { GAIN(gain, gamma_o, QUERIES) }
@@ -282,7 +282,7 @@ void main() {
 
     if (TILE_T == 1) { GAIN(gain, gamma_up, HIDDEN) }
     WEIGHTS(packed_up, units_up, up, FFN, 2, UP_ROWS, PER, WIDE, 0)
-    await(2);
+    await(2, MEMBERS);
     [[dont_unroll]] for (uint first = 0; first < p.rows; first += TILE_T) {
         TOKENS(row, x4, HIDDEN, first)
         if (TILE_T > 1) { GAIN(gain, gamma_up, HIDDEN) }
@@ -304,7 +304,7 @@ void main() {
 
     if (TILE_T == 1) { GAIN(gain, gamma_down, FFN) }
     WEIGHTS(packed_down, units_down, down, HIDDEN, 1, 1, PER_M, WIDE_M, 0)
-    await(3);
+    await(3, MEMBERS);
     [[dont_unroll]] for (uint first = 0; first < p.rows; first += TILE_T) {
         TOKENS(row, m4, FFN, first)
         if (TILE_T > 1) { GAIN(gain, gamma_down, FFN) }

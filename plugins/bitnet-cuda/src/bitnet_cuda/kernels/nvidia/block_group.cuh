@@ -147,9 +147,10 @@ struct Multiplier {
 };
 
 // The main loop of a block. acc: the sums of this warpgroup's column blocks for rows `row` and row + BESIDE of the
-// block's weights.
+// block's weights. ready(): called once the preceding kernels have finished.
+template <class Ready>
 __device__ inline void group_sums(float (&acc)[SUMS], Words* stages, u32 row, u32 share, const float* wscale, u32 outs, u32 width,
-                                  const TensorMap& weights, const TensorMap& tokens, const TensorMap& scales) {
+                                  const TensorMap& weights, const TensorMap& tokens, const TensorMap& scales, Ready ready) {
     __shared__ Shared s;
     float* own = (float*)(stages + STAGES * STAGE);
     u32 pitch = Part::pitch(width), n_first = blockIdx.x * TILE_N;
@@ -169,6 +170,7 @@ __device__ inline void group_sums(float (&acc)[SUMS], Words* stages, u32 row, u3
     load_scales(own, wscale, part, n_first, outs, width);
     wait_for_previous();
     for (u32 i = 0; copying && i < min((u32)STAGES, part.lines); i++) copies.tokens(i, part.first + i);
+    ready();
     copy_wait<0>();
     __syncthreads();
     Multiplier multiplier = {stages, s, own + row * pitch, pitch, row, share, threadIdx.x % 32};

@@ -8,6 +8,7 @@
 // that a subtraction replaces a conversion, which has half its rate.
 #define SECTIONS 1
 #include "block_shares.cuh"
+#include "ahead.cuh"
 #define SUMS (PIECES * 128)  // sums of a warp, and of a block
 
 // This lane's activations: columns of token lane / 4 to multiply, scales of tokens 2 (lane % 4) and the next.
@@ -77,10 +78,11 @@ __device__ inline Floats multiply(const Piece& piece, const Activations& x, cons
 
 // Computes the shares of all warps in the sums of the block's rows, partial[WARPS][ROOM], in the place of each warp's
 // activations; scales: PITCH per row. Both are in shared memory. ready(): called once the preceding kernels have
-// finished. squares: of the groups of 32 columns if NORMED, whose `scale` is the largest of each group.
+// finished. squares: of the groups of 32 columns if NORMED, whose `scale` is the largest of each group. ahead: prefetched
+// once the weight scales have arrived, so that the block's own loads do not wait behind it.
 template <class RowOf, class Ready>
 __device__ inline void multiply_rows(float* partial, float* scales, const Words* w, const float* wscale, const void* q, const float* scale,
-                                     const int* qsum, const float* squares, u32 rows, u32 width, RowOf row_of, Ready ready) {
+                                     const int* qsum, const float* squares, u32 rows, u32 width, RowOf row_of, const Ahead& ahead, Ready ready) {
     Piece pieces[DEPTH];
     auto load = [&](u32 i) { pieces[i % DEPTH].load(Columns(width, i / PIECES), w, i % PIECES, row_of); };
     let_next_start();
@@ -106,6 +108,7 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
 #endif
     copy_wait<STEPS>();
     __syncthreads();
+    ahead.load();
     Activations x;
     Floats* to = (Floats*)own + threadIdx.x % 32;
 #if STEPS > 1
@@ -137,13 +140,19 @@ __device__ inline void multiply_rows(float* partial, float* scales, const Words*
     prepare(Columns(width, 0), tokens_of(0), rows);
     x.load(Columns(width, 0), tokens_of(0), rows);
     sync_warp();
+    const float* own_scales = scales + Columns(width, 0).own();
 #pragma unroll 1
     for (u32 p = 0; p < PIECES; p += DEPTH)
 #pragma unroll
         for (u32 d = 0; d < DEPTH; d++) {
             if (PIECES % DEPTH && p + d >= PIECES) break;
-            to[32 * (p + d)] = multiply(pieces[d], x, scales + 16 * PITCH * (p + d) + Columns(width, 0).own());
+            to[32 * (p + d)] = multiply(pieces[d], x, own_scales + 16 * PITCH * (p + d));
+#if JOINED || NORMED  // the compiler's code differs, and was measured with this form here and with the other elsewhere
+            u32 next = p + d + DEPTH;
+            if (next < PIECES) pieces[d].load(Columns(width, 0), w, next, row_of);
+#else
             if (p + d + DEPTH < PIECES) pieces[d].load(Columns(width, 0), w, p + d + DEPTH, row_of);
+#endif
         }
 #endif
     __syncthreads();

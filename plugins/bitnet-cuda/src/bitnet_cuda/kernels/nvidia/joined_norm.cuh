@@ -5,8 +5,13 @@
 // mean squares has its own scale, not that floor.
 #include "codes.cuh"
 
+// Starts the copies of the gammas of COUNT outputs from n0 on, so that they are there when the sums are.
+template <int COUNT>
+__device__ inline void load_gammas(Floats* to, const float* gamma, u32 n0, u32 outs) {
+    for (u32 i = threadIdx.x; i < COUNT / 4; i += GROUP) copy_async(to + i, gamma + min(n0 + 4 * i, outs - 4));
+}
+
 struct NormedCodes {
-    const float* gamma;
     u32* q;
     float* largest;
     int* qsum;
@@ -30,14 +35,15 @@ struct NormedCodes {
         qsum[word / 8] = total;
         squares[word / 8] = bad ? quiet_nan() : sum;
     }
-    // Stores COUNT outputs of a block from n0 on, made[rows][COUNT + 4] in shared memory.
-    template <int COUNT>
-    __device__ void store_all(const float* made, u32 rows, u32 n0, u32 outs) const {
+    // Stores COUNT outputs of a block from n0 on, made[rows][COUNT + 4] in shared memory. gammas_of(k): of the outputs from
+    // n0 + k on.
+    template <int COUNT, class GammasOf>
+    __device__ void store_all(const float* made, u32 rows, u32 n0, u32 outs, GammasOf gammas_of) const {
         const u32 fours = COUNT / 4, all = rows * fours;
         for (u32 first = threadIdx.x / 32 * 32; first < all; first += GROUP) {
             u32 own = first + threadIdx.x % 32, i = min(own, all - 1), token = i / fours, k = i % fours * 4;
             bool used = own < all && n0 + k < outs;
-            Floats weights = *(const Floats*)(gamma + min(n0 + k, outs - 4));
+            auto&& weights = gammas_of(k);
             store(((size_t)token * outs + n0 + k) / 4, *(const Floats*)(made + token * (COUNT + 4) + k), weights, used);
         }
     }

@@ -10,6 +10,7 @@
 #include "cluster.cuh"
 #endif
 #define EACH (SUMS / SHARES)  // sums that a thread adds up and stores
+#define EARLY (PARTS == 1 || SPAN_T <= 32)  // values of y to add are loaded before the products: there are registers for them
 
 // This thread's EACH sums over all warpgroups of its tile and, in a cluster's first block, over all blocks; they take
 // the place of the stages.
@@ -50,21 +51,23 @@ matmul_ternary_block(const Words* w, const float* wscale, const Words* q, const 
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
     u32 thread = threadIdx.x % 128, lane = threadIdx.x % 32, tile = threadIdx.x / 128 / SHARES, share = threadIdx.x / 128 % SHARES;
     u32 row = 64 * tile + thread / 32 * 16 + lane / 4;
-    float acc[SUMS];
-    group_sums(acc, stages, row, share, wscale, outs, width, weights, tokens, scales);
     // The token and the output of a thread's value i of SUMS.
     auto sum = [=](u32 i) { return share * EACH + i; };
     auto token = [=](u32 i) { return sum(i) / 4 * 8 + lane % 4 * 2 + sum(i) % 2; };
     auto out = [=](u32 i) { return blockIdx.x * TILE_N + row + sum(i) % 4 / 2 * BESIDE; };
-    float value[EACH];
-    join(value, acc, stages, tile, share, thread);
-    if (blockIdx.z) return;
-    auto stored = [=](u32 i) { return token(i) < rows && out(i) < outs; };
+    auto stored = [=](u32 i) { return (!EARLY || blockIdx.z == 0) && token(i) < rows && out(i) < outs; };
     auto at = [=](u32 i) { return y + (size_t)token(i) * y_stride + y_first + out(i); };
+    float acc[SUMS], value[EACH], old[EACH];
+    group_sums(acc, stages, row, share, wscale, outs, width, weights, tokens, scales, [&] {
 #pragma unroll
-    for (int i = 0; ADD && i < EACH; i++)
+        for (int i = 0; EARLY && i < EACH; i++) old[i] = ADD && stored(i) ? *at(i) : 0.0f;
+    });
+    join(value, acc, stages, tile, share, thread);
+    if (!EARLY && blockIdx.z) return;
+#pragma unroll
+    for (int i = 0; ADD && !EARLY && i < EACH; i++)
         if (stored(i)) value[i] = *at(i) + value[i];
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (stored(i)) *at(i) = value[i];
+        if (stored(i)) *at(i) = ADD && EARLY ? old[i] + value[i] : value[i];
 }

@@ -19,7 +19,7 @@ KERNEL_CLUSTER_ALONE(SPLITS)
 KERNEL_RESIDENT(1)
 #endif
 matmul_ternary_block(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum,
-                     float* __restrict__ y SQUARES_OF_Q NORM_OF_Y, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
+                     float* __restrict__ y SQUARES_OF_Q NORM_OF_Y, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first AHEAD_OF) {
     DYNAMIC_SHARED(Words, pool);
     float *partial = (float*)pool, *scales = partial + WARPS * ROOM;
     u32 n0 = blockIdx.x * TILE_N;
@@ -35,7 +35,11 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
 #if SPLITS > 1
     cluster_arrive();
 #endif
-    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, rows, width, [=](u32 j) { return min(n0 + j, outs - 1); }, [&] {
+#if JOINED
+    __shared__ Floats gammas[OWN_ROWS / 4];
+    load_gammas<OWN_ROWS>(gammas, gamma, n0 + blockIdx.z * OWN_ROWS, outs);
+#endif
+    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, rows, width, [=](u32 j) { return min(n0 + j, outs - 1); }, AHEAD, [&] {
 #pragma unroll
         for (u32 j = 0; j < EACH; j++) old[j] = ADD && at(j) ? *at(j) : 0.0f;
     });
@@ -65,6 +69,7 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
     }
 #if JOINED
     __syncthreads();
-    NormedCodes{gamma, y_q, y_largest, y_qsum, y_squares}.store_all<OWN_ROWS>(scales, rows, n0 + blockIdx.z * OWN_ROWS, outs);
+    const NormedCodes codes = {y_q, y_largest, y_qsum, y_squares};
+    codes.store_all<OWN_ROWS>(scales, rows, n0 + blockIdx.z * OWN_ROWS, outs, [&](u32 k) -> const Floats& { return gammas[k / 4]; });
 #endif
 }

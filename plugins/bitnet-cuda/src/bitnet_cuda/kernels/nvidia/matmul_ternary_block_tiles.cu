@@ -49,7 +49,7 @@ matmul_ternary_block(const Words* w, const float* wscale, const void* q, const f
     multiply_tiles(place, w, wscale, q, scale, qsum, SQUARES, own, width, [=](u32 j) { return min(n0 + j, outs - 1); }, ready, finish);
 #if JOINED
     __syncthreads();
-    NormedCodes codes = {gamma, own.part(y_q, outs / 4), own.part(y_largest, outs / 32), own.part(y_qsum, outs / 32), own.part(y_squares, outs / 32)};
-    codes.store_all<TILE_N>(place.made, own.count, n0, outs);
+    NormedCodes codes = {own.part(y_q, outs / 4), own.part(y_largest, outs / 32), own.part(y_qsum, outs / 32), own.part(y_squares, outs / 32)};
+    codes.store_all<TILE_N>(place.made, own.count, n0, outs, [=](u32 k) { return *(const Floats*)(gamma + min(n0 + k, outs - 4)); });
 #endif
 }

@@ -15,7 +15,7 @@ matmul_ternary_glu(const Words* w, const float* wscale, const Words* q, const fl
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
     u32 lane = threadIdx.x % 32, row = threadIdx.x / 32 * 8 + lane / 4, n = blockIdx.x * TILE_N + row;
     float acc[SUMS];
-    group_sums(acc, stages, row, 0, wscale, outs, width, weights, tokens, scales);
+    group_sums(acc, stages, row, 0, wscale, outs, width, weights, tokens, scales, [] {});
 #if JOINED
     float* made = (float*)stages;
     __syncthreads();  // all threads have read the stages

@@ -8,12 +8,12 @@
 
 KERNEL_RESIDENT(1)
 matmul_ternary_glu(const Words* w, const float* wscale, const void* q, const float* scale, const int* qsum, float* __restrict__ m SQUARES_OF_Q CODES_OF_M, u32 rows,
-                   u32 outs, u32 width) {
+                   u32 outs, u32 width AHEAD_OF) {
     DYNAMIC_SHARED(Words, pool);
     float *partial = (float*)pool, *scales = partial + WARPS * ROOM;
     u32 n0 = blockIdx.x * TILE_N;
     auto row_of = [=](u32 j) { return min(n0 + j / 16 * 8 + j % 8, outs - 1) + j / 8 % 2 * outs; };
-    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, rows, width, row_of, [] {});
+    multiply_rows(partial, scales, w, wscale, q, scale, qsum, SQUARES, rows, width, row_of, AHEAD, [] {});
     for (u32 j = threadIdx.x; j < SUMS / 2; j += GROUP) {
         u32 i = j / 2 * 4 + j % 2;  // sum of the gate; that of the up projection is i + 2
         Place place(i);

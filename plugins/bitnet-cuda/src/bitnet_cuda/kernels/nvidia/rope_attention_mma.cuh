@@ -218,8 +218,7 @@ __device__ inline void attend(const Launch& of, Shared& s, Words* pool, u32 row,
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     Row now = of.step[row];
     u32 last = (u32)now.position, length = last + 1, before = rows_before(of.step, row);
-    // shares are multiples of 16, so that no tile crosses a cache block
-    u32 each = ((length + splits - 1) / splits + 15) / 16 * 16, begin = split * each, end = min(length, begin + each);
+    u32 each = positions_of_share(length, splits), begin = split * each, end = min(length, begin + each);
     Positions at = {(const Words*)of.k_cache, (const Words*)of.v_cache, of.tables + (size_t)now.sequence * of.max_blocks,
                     of.n_kv_heads, kv_head, end, last - before};
     TurnedHeads heads = {of.rope + (size_t)last * (DIM / 2), of.q_gamma, of.k_gamma, before + 1};

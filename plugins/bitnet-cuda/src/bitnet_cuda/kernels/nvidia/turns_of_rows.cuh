@@ -2,12 +2,20 @@
 // With more, gridDim.z blocks take the shares of all rows in turns: most rows have fewer shares than SPLITS, and a block
 // without one takes time too.
 
+// A multiple of 16, so that no tile crosses a cache block.
+__device__ inline u32 positions_of_share(u32 length, u32 shares) { return ((length + shares - 1) / shares + 15) / 16 * 16; }
+
 // Returns the number of shares of a row's positions, 1 for a row without a slot.
 __device__ inline u32 shares_of(const Row& row, u32 rows) {
     u32 length = (u32)row.position + 1, shares = (length + SHARE - 1) / SHARE;
     if (row.position < 0 || row.slot < 0) return 1;
     if (FRESH == 1 && rows == 1) shares = max(shares, min((length + SPAN / 2 - 1) / (SPAN / 2), (u32)FINE_PARTS));
-    return SPLITS == 1 || length <= ROUND ? 1 : min((u32)SPLITS, shares);
+    shares = SPLITS == 1 || length <= ROUND ? 1 : min((u32)SPLITS, shares);
+    if (SPLITS >= 18 && length > SPLITS * SHARE) {  // so many that rounding may leave the last ones without positions
+        u32 each = positions_of_share(length, shares);
+        shares = min(shares, (length + each - 1) / each);  // without min, the compiler no longer knows a limit
+    }
+    return shares;
 }
 
 struct Turn {
