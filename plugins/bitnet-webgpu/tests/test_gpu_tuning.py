@@ -30,13 +30,13 @@ REDUCING = (
     *("gated_rms_norm", "norm_rotate_quantize"),
 )
 """Tuned alike everywhere, but for subgroups, which software adapters go without."""
-ONE_ROW = ("norm_matmul", "norm_matmul_glu")
-"""Several rows are left to the kernels that these join."""
+MOST_ROWS = {"norm_matmul": 1, "norm_matmul_glu": 1, "approx_logits": 2, "refine_logits": 2}
+"""More rows are left to the kernels that these replace."""
 CASES = [
     case
     for kernel in (*JOINED, *SPLIT, *HEAD)
     for case in cases_of(kernel)
-    if kernel not in ONE_ROW or case.launch().params["rows"] == 1
+    if kernel not in MOST_ROWS or case.launch().params["rows"] <= MOST_ROWS[kernel]
 ]
 OTHERS = [case for kernel in REDUCING for case in cases_of(kernel)[:4]]
 FEW = [
