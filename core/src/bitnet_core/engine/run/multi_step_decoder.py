@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import Device
+from bitnet_hal.device import Device, View
 from bitnet_hal.features import MAX_ASYNC_READ, AsyncReadbackDevice
 from bitnet_hal.launcher import RecordedLaunches
 
@@ -70,6 +70,7 @@ class MultiStepDecoder:
         self.in_flight: StepsInFlight | None = None
         self._recording: RecordedLaunches | None = None  # a step of `size` rows
         self._ring = scratch.view("history", 0)  # token ring of `size` rows
+        self._step = scratch.view("step", 0)  # step buffer of `size` rows
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
         """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
@@ -141,14 +142,16 @@ class MultiStepDecoder:
             self._recording = self._recorded(size)
             self.size = size
             self._ring = self._scratch.view("history", size)
-        self._upload_rows(build_batch(self._cache, rows, self.size), 0)
+            self._step = self._scratch.view("step", size)
+        self._upload_rows(build_batch(self._cache, rows, self.size), self._step)
         self._history_used = HISTORY  # the ring restarts
         self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
         self._moving = set(self._rows.values())
 
-    def _upload_rows(self, rows: npt.NDArray[np.int32], first: int) -> None:
-        """Copy rows to the step buffer, from row `first` on."""
-        self._scratch.upload("step", rows, first)
+    def _upload_rows(self, rows: npt.NDArray[np.int32], view: View) -> None:
+        """Copy rows to a part of the step buffer."""
+        self._upload(view, rows.data.cast("B"))
+        self._scratch.pool.moved_bytes += rows.nbytes
         if self._changed is not None:
             self._changed()
 
@@ -161,7 +164,8 @@ class MultiStepDecoder:
         """Prepare `count` steps of the rows in `buffer_rows`, and deactivate all others. Returns the column of the
         token ring for the first tokens."""
         for buffer_row in sorted(self._moving.difference(buffer_rows)):
-            self._upload_rows(unused_rows(1), buffer_row)
+            unused = unused_rows(1)
+            self._upload_rows(unused, self._step.part(buffer_row * unused.nbytes, unused.nbytes))
             self._moving.remove(buffer_row)
         if self._history_used + count > HISTORY:
             ring = np.zeros((self.size, HISTORY + 1), np.int32)
