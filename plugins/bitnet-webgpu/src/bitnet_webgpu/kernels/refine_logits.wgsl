@@ -7,6 +7,7 @@
 #include "order.wgsl"
 #include "reduce.wgsl"
 #include "dense.wgsl"
+#include "histogram.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> error: array<f32>;
@@ -16,7 +17,6 @@
 const LONGER = 1.00001; // exceeds the error of the f32 sum of squares
 const SETS_OF_32 = GROUP / 32u;
 
-var<workgroup> histogram: array<atomic<u32>, 256>;
 var<workgroup> threshold: vec2<u32>; // the bytes of the k-th largest bound so far, and how many of these are wanted
 var<workgroup> count: atomic<u32>;
 var<workgroup> opened: u32;
@@ -34,15 +34,8 @@ fn next_byte(shift: u32, base: u32, groups: u32, thread: u32) { // of the k-th l
     }
     workgroupBarrier();
     if (thread == 0u) {
-        var left = threshold.y;
-        var byte = 255u;
-        var here = atomicLoad(&histogram[byte]);
-        while (here < left && byte > 0u) {
-            left -= here;
-            byte -= 1u;
-            here = atomicLoad(&histogram[byte]);
-        }
-        threshold = vec2<u32>((known << 8u) | byte, left);
+        let found = kth_byte(threshold.y);
+        threshold = vec2<u32>((known << 8u) | found.byte, found.wanted);
     }
     workgroupBarrier();
 }

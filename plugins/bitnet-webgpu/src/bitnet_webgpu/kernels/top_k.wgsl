@@ -7,6 +7,7 @@
 #include "numbers.wgsl"
 #include "reduce.wgsl"
 #include "logits.wgsl"
+#include "histogram.wgsl"
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> mask: array<i32>;
 @group(0) @binding(2) var<storage, read_write> ids: array<i32>;
@@ -15,7 +16,6 @@
 
 struct Search { least: vec2<u32>, known: vec2<u32>, wanted: u32, done: u32 } // bytes fixed so far, and their mask
 
-var<workgroup> histogram: array<atomic<u32>, 256>;
 var<workgroup> search: Search;
 var<workgroup> count: atomic<u32>;
 var<workgroup> found: array<vec2<u32>, 256>;
@@ -27,19 +27,12 @@ fn above(a: vec2<u32>, b: vec2<u32>) -> bool { return a.x > b.x || (a.x == b.x &
 fn digit(pair: vec2<u32>, d: u32) -> u32 { return (pair[d / 4u] >> (24u - d % 4u * 8u)) & 255u; }
 
 fn narrow(d: u32) { // finds one more byte of the k-th largest pair, in one thread
-    var left = search.wanted;
-    var byte = 255u;
-    var here = atomicLoad(&histogram[byte]);
-    while (here < left && byte > 0u) {
-        left -= here;
-        byte -= 1u;
-        here = atomicLoad(&histogram[byte]);
-    }
+    let next = kth_byte(search.wanted);
     let shift = 24u - d % 4u * 8u;
-    if (d < 4u) { search.least.x |= byte << shift; } else { search.least.y |= byte << shift; }
+    if (d < 4u) { search.least.x |= next.byte << shift; } else { search.least.y |= next.byte << shift; }
     if (d < 4u) { search.known.x |= 255u << shift; } else { search.known.y |= 255u << shift; }
-    search.wanted = left;
-    search.done = u32(here <= left); // all pairs that share these bytes are wanted
+    search.wanted = next.wanted;
+    search.done = u32(next.here <= next.wanted); // all pairs that share these bytes are wanted
 }
 
 fn totals(row: u32, thread: u32) {
