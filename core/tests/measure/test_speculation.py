@@ -99,6 +99,7 @@ def test_bench_prints_it(bitnet: Callable[..., Any]) -> None:
     assert "while all requests run" not in result.out
     lines = [line for line in result.out.splitlines() if line.startswith(("verified rows", "speculation, P = "))]
     assert [line.split("  ")[0] for line in lines] == ["verified rows", "speculation, P = 0.5", "speculation, P = 1"]
+    assert "no draft tokens" in lines[1]  # of so short texts
     assert "x while all requests run)" in bitnet(*given, "-s", 2, "--acceptance", 1).out
     wrong = bitnet(*given, "--acceptance", 2)
     assert (wrong.code, "acceptance" in wrong.err) == (2, True)

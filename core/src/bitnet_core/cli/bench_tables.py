@@ -147,5 +147,5 @@ def _speculation_rows(result: SpeculationResult) -> Iterator[tuple[str, str]]:
         yield (
             f"speculation, {name}",
             f"{run.speed:.1f} tokens/s, {ratio}; {run.tokens_per_step:.2f} tokens a step, "
-            f"{run.acceptance:.0%} of the draft tokens right",
+            + ("no draft tokens" if run.acceptance is None else f"{run.acceptance:.0%} of the draft tokens right"),
         )

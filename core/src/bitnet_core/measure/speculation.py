@@ -26,11 +26,11 @@ _TIMED = 9
 @dataclass(frozen=True, slots=True)
 class SpeculativeRun:
     """Medians over the runs. probability: of a right draft token; None for the real drafter. acceptance: share of the
-    draft tokens that were accepted. tokens_per_step: of one request. speed: tokens per second of all requests.
-    together: the same while all of them run, as some end before others."""
+    draft tokens that were accepted, None if there were none. tokens_per_step: of one request. speed: tokens per second
+    of all requests. together: the same while all of them run, as some end before others."""
 
     probability: float | None
-    acceptance: float
+    acceptance: float | None
     tokens_per_step: float
     speed: float
     together: float
@@ -195,7 +195,7 @@ def _summary(probability: float | None, runs: list[_Timed], sequences: int) -> S
     speed, together = _medians(runs)
     return SpeculativeRun(
         probability=probability,
-        acceptance=sum(run.accepted for run in runs) / max(1, drafted),
+        acceptance=sum(run.accepted for run in runs) / drafted if drafted else None,
         tokens_per_step=sum(run.tokens for run in runs) / max(1, steps * sequences),
         speed=speed,
         together=together,
