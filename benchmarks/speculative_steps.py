@@ -121,9 +121,8 @@ def main() -> None:
     (run,) = result.runs
     print(f"{result.plain_speed:.0f} tokens/s without draft tokens, {run.speed:.0f} with them")
     together = run.together / result.plain_together
-    print(
-        f"ratio {run.speed / result.plain_speed:.3f}, while all run {together:.3f}, acceptance {run.acceptance or 0:.3f}"
-    )
+    print(f"ratio {run.speed / result.plain_speed:.3f}, while all run {together:.3f}")
+    print("acceptance", run.acceptance)
     idle: list[float] = []
     for step, following in pairwise(device.steps):
         if args.texts < step.rows <= _ROWS and args.texts < following.rows:
